@@ -1,0 +1,34 @@
+# `make demo` and `make test` set everything up by themselves: Python 3.11 or later, git and make are enough.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+# Set CI or JOBS to change how many tests run side by side.
+JOBS ?= 2
+
+.PHONY: demo test test-all lint format clean
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[all,dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/python examples/plot_demo.py
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -q
+
+test-all: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -q -m 'slow or not slow'
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv demo .mypy_cache .pytest_cache .ruff_cache

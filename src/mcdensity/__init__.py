@@ -1,0 +1,49 @@
+"""The whole distribution of y given x, from any classifier.
+
+The public names are loaded on first use, so that ``import mcdensity`` stays light: it loads
+neither torch nor scikit-learn.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mcdensity.contrast import ContrastSet, build_contrast, stack_targets
+    from mcdensity.distribution import ConditionalDistribution
+    from mcdensity.estimator import ConditionalEstimator
+    from mcdensity.mcd import MCD
+
+_HOME = {
+    "MCD": "mcd",
+    "ConditionalDistribution": "distribution",
+    "ConditionalEstimator": "estimator",
+    "ContrastSet": "contrast",
+    "build_contrast": "contrast",
+    "stack_targets": "contrast",
+}
+
+__all__ = [
+    "MCD",
+    "ConditionalDistribution",
+    "ConditionalEstimator",
+    "ContrastSet",
+    "build_contrast",
+    "stack_targets",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(f"mcdensity.{_HOME[name]}"), name)
+    elif name in {"baselines", "discriminators", "marginals"}:
+        value = import_module(f"mcdensity.{name}")
+    else:
+        raise AttributeError(f"module 'mcdensity' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,143 @@
+"""Discriminators made of trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.utils.validation import has_fit_parameter
+
+from mcdensity._validation import require
+from mcdensity.contrast import ContrastSet
+from mcdensity.discriminators.adapters import LearnerDiscriminator, fit_learner
+
+__all__ = [
+    "BoostingDiscriminator",
+    "catboost",
+    "extra_trees",
+    "hist_gradient_boosting",
+    "lightgbm",
+    "random_forest",
+    "xgboost",
+]
+
+_VALIDATION_SHARE = 0.2
+_PATIENCE = 20
+# With fewer observations a fifth of them says nothing about when to stop.
+_LEAST_OBSERVATIONS = 20
+
+
+class BoostingDiscriminator(LearnerDiscriminator):
+    """Gradient boosting whose number of rounds is chosen on held-out *observations*.
+
+    A fifth of the observations is set aside, both parts are paired anew, and rounds are added
+    while the validation pairs gain. Then the learner is fitted to all pairs with that number of
+    rounds.
+
+    Parameters
+    ----------
+    learner : classifier
+        Of scikit-learn (histogram based), xgboost, lightgbm or catboost.
+
+    Attributes
+    ----------
+    learner_ : classifier
+    n_rounds_ : int
+        The chosen number of rounds.
+    """
+
+    def _fit_learner(
+        self, learner: Any, contrast: ContrastSet, random_state: np.random.Generator
+    ) -> Any:
+        family = type(learner).__module__.split(".")[0]
+        rounds = "max_iter" if family == "sklearn" else "n_estimators"
+        if contrast.n_observations >= _LEAST_OBSERVATIONS:
+            train, test = contrast.split(_VALIDATION_SHARE, random_state)
+            self.n_rounds_ = _rounds_until_no_gain(clone(learner), family, train, test)
+            learner.set_params(**{rounds: self.n_rounds_})
+        else:
+            self.n_rounds_ = learner.get_params()[rounds]
+        if family == "sklearn":
+            learner.set_params(early_stopping=False)
+        return fit_learner(learner, contrast)
+
+
+def _rounds_until_no_gain(learner: Any, family: str, train: ContrastSet, test: ContrastSet) -> int:
+    """Fit to one part of the observations and count the rounds until the other gains no more."""
+    pairs, label, weight = test.materialize(), test.label.astype(np.int64), test.weight
+    if family == "sklearn":
+        learner.set_params(early_stopping=True, n_iter_no_change=_PATIENCE)
+        fit_learner(learner, train, X_val=pairs, y_val=label, sample_weight_val=weight)
+        # The scores start with that of no round at all.
+        return max(1, int(np.argmax(learner.validation_score_)))
+    options: dict[str, Any] = {}
+    if family == "xgboost":
+        learner.set_params(early_stopping_rounds=_PATIENCE)
+        if weight is not None:
+            options["sample_weight_eval_set"] = [weight]
+        fit_learner(learner, train, eval_set=[(pairs, label)], verbose=False, **options)
+        return int(learner.best_iteration) + 1
+    if family == "lightgbm":
+        stop = require("lightgbm", "boosting").early_stopping(_PATIENCE, verbose=False)
+        if weight is not None:
+            options["eval_sample_weight"] = [weight]
+        if has_fit_parameter(learner, "eval_X"):  # newer versions have two arguments for it
+            options |= {"eval_X": (pairs,), "eval_y": (label,)}
+        else:
+            options["eval_set"] = [(pairs, label)]
+        fit_learner(learner, train, callbacks=[stop], **options)
+        return int(learner.best_iteration_)
+    pool = require("catboost", "boosting").Pool(pairs, label, weight=weight)
+    fit_learner(learner, train, eval_set=pool, early_stopping_rounds=_PATIENCE)
+    return int(learner.get_best_iteration()) + 1
+
+
+def hist_gradient_boosting(**parameters: Any) -> BoostingDiscriminator:
+    """Histogram-based gradient boosting of scikit-learn; takes missing values."""
+    defaults = {"max_iter": 500, "min_samples_leaf": 50, "max_leaf_nodes": 8}
+    return BoostingDiscriminator(HistGradientBoostingClassifier(**{**defaults, **parameters}))
+
+
+def xgboost(**parameters: Any) -> BoostingDiscriminator:
+    """XGBoost; takes missing values."""
+    defaults = {"n_estimators": 500, "learning_rate": 0.1, "max_depth": 4, "verbosity": 0}
+    learner = require("xgboost", "boosting").XGBClassifier
+    return BoostingDiscriminator(learner(**{**defaults, **parameters}))
+
+
+def lightgbm(**parameters: Any) -> BoostingDiscriminator:
+    """LightGBM; takes missing values."""
+    defaults = {"n_estimators": 500, "learning_rate": 0.1, "num_leaves": 15, "verbosity": -1}
+    learner = require("lightgbm", "boosting").LGBMClassifier
+    return BoostingDiscriminator(learner(**{**defaults, **parameters}))
+
+
+def catboost(**parameters: Any) -> BoostingDiscriminator:
+    """CatBoost; takes missing values."""
+    defaults = {
+        "n_estimators": 500,
+        "learning_rate": 0.1,
+        "depth": 6,
+        "verbose": False,
+        "allow_writing_files": False,
+    }
+    learner = require("catboost", "boosting").CatBoostClassifier
+    return BoostingDiscriminator(learner(**{**defaults, **parameters}))
+
+
+def random_forest(**parameters: Any) -> LearnerDiscriminator:
+    """Random forest; takes missing values."""
+    defaults = {"n_estimators": 100, "min_samples_leaf": 20}
+    return LearnerDiscriminator(RandomForestClassifier(**{**defaults, **parameters}))
+
+
+def extra_trees(**parameters: Any) -> LearnerDiscriminator:
+    """Extremely randomised trees; takes missing values."""
+    defaults = {"n_estimators": 100, "min_samples_leaf": 20}
+    return LearnerDiscriminator(ExtraTreesClassifier(**{**defaults, **parameters}))

@@ -1,0 +1,376 @@
+"""`ConditionalEstimator`: what every method of this package is.
+
+A method implements `_fit` and one of `_log_density_grid` and `_log_density_rows`, on standardised
+arrays. Validation, scaling, normalising and the public methods are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from mcdensity._validation import as_generator, check_weights
+from mcdensity.distribution import (
+    ConditionalDistribution,
+    GridDistribution,
+    Reference,
+    check_coverage,
+)
+
+__all__ = ["ConditionalEstimator"]
+
+Array = NDArray[np.float64]
+
+# Densities worked at once, rows times points: each array of a block then takes 16 MB.
+_BLOCK = 1 << 21
+_MIN_ROWS = 4
+# With a reference the first knots are evenly spaced in its normal scores.
+_SCORES = np.linspace(-7, 7, 225)
+
+
+class ConditionalEstimator(RegressorMixin, BaseEstimator):
+    """Base class of all estimators of the distribution of y given x.
+
+    Subclasses implement
+
+    - ``_fit(X, y, sample_weight)``: learn from standardised arrays; `sample_weight` has mean 1, or
+      is None where all weights are equal;
+    - ``_log_density_grid(X, grid)``: log-densities of n rows on a grid they share, (n, G), or
+      ``_log_density_rows(X, Y)``: at points of their own, (n, m) -> (n, m). Both in standardised
+      units and up to a constant per row; each has a default in terms of the other;
+    - or ``_distribution(X)``, where the distribution has a closed form.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn the distribution of y given x.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Features.
+        y : array-like of shape (n,)
+            Target.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows; only their ratios matter, and a row of weight 0 is left out.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit_checked(X, y, sample_weight)
+
+    def predict_distribution(self, X: ArrayLike) -> ConditionalDistribution:
+        """Return the distribution of y given each row of X.
+
+        The result is normalised, and holds its densities: for very many rows the shorthands below
+        need less memory, since they work in blocks.
+        """
+        X = self._check_predict(X)
+        parts = [self._natural(X[rows]) for rows in self._blocks(len(X))]
+        return parts[0]._joined(parts[1:]) if len(parts) > 1 else parts[0]
+
+    def pdf_from_X(self, X: ArrayLike, y_grid: ArrayLike) -> Array:  # noqa: N802
+        """Densities of y given each row of X, on a grid that all rows share.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+        y_grid : array-like of shape (G,)
+
+        Returns
+        -------
+        ndarray of shape (n, G)
+        """
+        grid = self._check_points(y_grid, "y_grid")
+        if grid.ndim != 1:
+            raise ValueError(f"y_grid must be one-dimensional, got shape {grid.shape}.")
+        if self._normalized:
+            return self._stream(X, lambda d: d.pdf_grid(grid), len(grid))
+        X = self._check_predict(X)
+        at = (grid - self.y_mean_) / self.y_scale_
+        blocks = self._blocks(len(X), len(grid))
+        return (
+            np.exp(np.concatenate([self._log_density_grid(X[b], at) for b in blocks]))
+            / self.y_scale_
+        )
+
+    def logpdf(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """Log-density of y[i] given row i of X, shape (n,)."""
+        check_is_fitted(self)
+        y = self._check_points(y, "y")
+        X = self._check_predict(X)
+        if y.shape != (len(X),):
+            raise ValueError(
+                f"y must have one value a row of X, shape ({len(X)},), got shape {y.shape}. "
+                "For values that all rows share use pdf_from_X."
+            )
+        out = np.empty(len(X))
+        for rows in self._blocks(len(X)):
+            if self._normalized:
+                out[rows] = self._natural(X[rows]).logpdf(y[rows])
+            else:
+                at = (y[rows, None] - self.y_mean_) / self.y_scale_
+                out[rows] = self._log_density_rows(X[rows], at)[:, 0] - np.log(self.y_scale_)
+        return out
+
+    def predict(self, X: ArrayLike) -> Array:
+        """Conditional mean of y given each row of X."""
+        return self._stream(X, lambda d: d.mean())
+
+    def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
+        """Conditional quantiles, shape (n, number of quantiles)."""
+        q = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+        if q.ndim != 1 or not ((q > 0) & (q < 1)).all():
+            raise ValueError(f"quantiles must lie strictly between 0 and 1, got {quantiles!r}.")
+        return self._stream(X, lambda d: d.ppf_grid(q))
+
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> Array:
+        """Central interval that holds y with probability `coverage`, shape (n, 2)."""
+        check_coverage(coverage)
+        return self._stream(X, lambda d: d.interval(coverage))
+
+    def predict_var(self, X: ArrayLike) -> Array:
+        """Conditional variance of y given each row of X."""
+        return self._stream(X, lambda d: d.var())
+
+    def sample(self, X: ArrayLike, n_samples: int = 1, random_state: Any = None) -> Array:
+        """Draw targets given each row of X, shape (n, n_samples)."""
+        rng = as_generator(random_state)
+        return self._stream(X, lambda d: d.sample(n_samples, rng), n_samples)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the mean log-likelihood of y given X: higher is better, and it is *not* R².
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+        y : array-like of shape (n,)
+        sample_weight : array-like of shape (n,), optional
+        """
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        return float(np.average(self.logpdf(X, np.ravel(y)), weights=weights))
+
+    # For subclasses.
+
+    def _fit(self, X: Array, y: Array, sample_weight: Array | None, **extra: Any) -> None:
+        """Learn; `extra` holds X_unlabeled, y_marginal and groups where they were given."""
+        raise TypeError(f"{type(self).__name__} must implement _fit.")
+
+    def _log_density_grid(self, X: Array, grid: Array) -> Array:
+        if type(self)._log_density_rows is ConditionalEstimator._log_density_rows:
+            raise TypeError(
+                f"{type(self).__name__} must implement _log_density_grid or _log_density_rows."
+            )
+        return self._log_density_rows(X, np.broadcast_to(grid, (len(X), len(grid))))
+
+    def _log_density_rows(self, X: Array, Y: Array) -> Array:
+        return np.concatenate(
+            [self._log_density_grid(X[i : i + 1], Y[i]) for i in range(len(X))], axis=0
+        )
+
+    def _reference(self) -> Reference | None:
+        """Return a distribution of y to measure densities against, if the method has one."""
+        return None
+
+    def _distribution(self, X: Array) -> ConditionalDistribution:
+        """Return the distributions in standardised units."""
+        return GridDistribution.from_log_density(
+            lambda rows, y: self._log_density_rows(X[rows], y),
+            self._knots,
+            shared=lambda y: self._log_density_grid(X, y),
+            reference=self._reference(),
+        )
+
+    def _start_knots(self, y: Array) -> Array:
+        """Values of standardised y where the grid of every row starts."""
+        reference = self._reference()
+        if reference is not None:
+            return np.unique(reference.ppf(ndtr(_SCORES)))
+        low, high = y.min(), y.max()
+        reach = high - low
+        # Half of the knots where the targets are, half evenly, and a few far outside, so that mass
+        # beyond the range of the targets is noticed.
+        inner = np.quantile(y, np.linspace(0, 1, 97))
+        even = np.linspace(low - 0.25 * reach, high + 0.25 * reach, 129)
+        outer = np.array([0.5, 1.0, 2.0]) * reach
+        return np.unique(np.concatenate([low - outer, inner, even, high + outer]))
+
+    @property
+    def _normalized(self) -> bool:
+        """Whether `pdf_from_X` and `logpdf` return densities that integrate to one."""
+        return True
+
+    def _allows_nan(self) -> bool:
+        """Whether X may have missing values."""
+        return False
+
+    def _describe(self) -> str:
+        """Name the part that looks at X, for messages."""
+        return type(self).__name__
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        tags.input_tags.allow_nan = self._allows_nan()
+        return tags
+
+    # Validation and scaling.
+
+    def _fit_checked(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        *,
+        X_unlabeled: ArrayLike | None = None,
+        y_marginal: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        self._validate_params()
+        X, y = self._check_training(X, y)
+        kept, weight = check_weights(sample_weight, len(X))
+        extra: dict[str, Any] = {}
+        if groups is not None:
+            groups = np.asarray(groups)
+            if groups.shape != (len(X),):
+                raise ValueError(
+                    f"groups must have one entry a row of X ({len(X)}), got shape {groups.shape}."
+                )
+            extra["groups"] = groups if kept is None else groups[kept]
+        if kept is not None:
+            X, y = X[kept], y[kept]
+        if len(X) < _MIN_ROWS:
+            raise ValueError(
+                f"X has n_samples={len(X)} rows (of positive weight); {type(self).__name__} needs "
+                f"at least {_MIN_ROWS} to learn a distribution. Give more rows."
+            )
+        if y.min() == y.max():
+            raise ValueError(
+                f"y is constant (all {len(y)} targets are {y[0]:g}); it has no density. Check that "
+                "the target is the right column."
+            )
+        self.x_mean_, self.x_scale_ = _location_and_scale(X, weight)
+        y_mean, y_scale = _location_and_scale(y[:, None], weight)
+        self.y_mean_, self.y_scale_ = float(y_mean[0]), float(y_scale[0])
+        if X_unlabeled is not None:
+            extra["X_unlabeled"] = self._scale_x(self._check_x(X_unlabeled, "X_unlabeled"))
+        if y_marginal is not None:
+            more = self._check_points(y_marginal, "y_marginal").ravel()
+            extra["y_marginal"] = (more - self.y_mean_) / self.y_scale_
+        scaled = (y - self.y_mean_) / self.y_scale_
+        self._fit(self._scale_x(X), scaled, weight, **extra)
+        self._knots = self._start_knots(scaled)
+        return self
+
+    def _check_training(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+        if y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None."
+            )
+        target = np.asarray(y)
+        if target.ndim == 2 and target.shape[1] > 1:
+            raise ValueError(
+                f"y has {target.shape[1]} columns; several targets are not supported yet. Fit one "
+                "estimator for each column. (Several draws of one target for the same x go "
+                "through stack_targets and groups.)"
+            )
+        if target.dtype.kind == "f" and not np.isfinite(target).all():
+            bad = np.flatnonzero(~np.isfinite(target.ravel()))
+            raise ValueError(
+                f"y contains NaN or infinity in {len(bad)} of {target.size} rows (the first is row "
+                f"{bad[0]}). Drop these rows before fitting; their x may still be given as "
+                "X_unlabeled where the method takes it."
+            )
+        X_checked, y_checked = self._check_x(X, "X", y)
+        return X_checked, np.asarray(y_checked, dtype=np.float64)
+
+    def _check_x(self, X: ArrayLike, name: str, y: Any = "no_validation") -> Any:
+        """Validate X, and y with it where it is given (that is, in `fit`)."""
+        fitting = not isinstance(y, str)
+        options: dict[str, Any] = {"ensure_min_samples": 0, "y_numeric": True} if fitting else {}
+        try:
+            checked = validate_data(
+                self,
+                X,
+                y,
+                reset=fitting,
+                dtype=np.float64,
+                ensure_all_finite="allow-nan" if self._allows_nan() else True,
+                **options,
+            )
+        except ValueError as error:
+            message = str(error)
+            if "could not convert string" in message:
+                raise ValueError(
+                    f"{name} holds text ({message}); encode such columns as numbers first, for "
+                    "example with sklearn.preprocessing.OrdinalEncoder."
+                ) from error
+            if "X contains NaN" in message:
+                raise ValueError(
+                    f"Input {name} contains NaN, which {self._describe()} cannot take. Impute the "
+                    "missing values first (sklearn.impute), or use a learner that accepts them, "
+                    'such as MCD(discriminator="hist-gradient-boosting").'
+                ) from error
+            if name != "X":
+                raise ValueError(f"{name} does not fit X: {message}") from error
+            raise
+        return checked
+
+    def _check_points(self, y: ArrayLike, name: str) -> Array:
+        try:
+            values = np.asarray(y, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name} must hold numbers: {error}") from error
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} contains NaN or infinity; give only finite numbers.")
+        return values
+
+    def _check_predict(self, X: ArrayLike) -> Array:
+        check_is_fitted(self)
+        return self._scale_x(self._check_x(X, "X"))
+
+    def _scale_x(self, X: Array) -> Array:
+        return (X - self.x_mean_) / self.x_scale_
+
+    # Blocks.
+
+    def _natural(self, X: Array) -> ConditionalDistribution:
+        """Distributions of a block of standardised rows, in the caller's units."""
+        return self._distribution(X)._rescaled(self.y_mean_, self.y_scale_)
+
+    def _blocks(self, n: int, points: int = 0) -> Iterator[slice]:
+        size = max(1, _BLOCK // max(points, len(self._knots)))
+        return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+    def _stream(
+        self, X: ArrayLike, function: Callable[[ConditionalDistribution], Array], points: int = 0
+    ) -> Array:
+        """Work through the rows in blocks, so that memory stays bounded."""
+        X = self._check_predict(X)
+        return np.concatenate([function(self._natural(X[b])) for b in self._blocks(len(X), points)])
+
+
+def _location_and_scale(X: Array, weight: Array | None) -> tuple[Array, Array]:
+    """Weighted mean and standard deviation of each column; a constant column has scale 1."""
+    # Columns are brought to size 1 first: squares of huge values overflow.
+    size = np.nanmax(np.abs(X), axis=0, initial=0.0)
+    size = np.where((size > 0) & np.isfinite(size), size, 1.0)
+    X = X / size
+    known = ~np.isnan(X)
+    share = known * (1.0 if weight is None else weight[:, None])
+    total = np.maximum(share.sum(axis=0), np.finfo(float).tiny)
+    X = np.where(known, X, 0.0)
+    mean = (share * X).sum(axis=0) / total
+    scale = np.sqrt((share * (X - mean) ** 2).sum(axis=0) / total)
+    scale = np.where(scale > 1e-12, scale, 1.0)
+    return mean * size, scale * size

@@ -1,0 +1,32 @@
+"""Densities of y alone: the easy, one-dimensional half of the method."""
+
+from __future__ import annotations
+
+from sklearn.base import clone
+
+from mcdensity.marginals.base import Marginal
+from mcdensity.marginals.kde import KernelDensity
+
+__all__ = ["KernelDensity", "Marginal", "get_marginal", "list_marginals"]
+
+_REGISTRY: dict[str, type[Marginal]] = {"kde": KernelDensity}
+
+
+def list_marginals() -> list[str]:
+    """Return the names that ``MCD(marginal=...)`` understands."""
+    return sorted(_REGISTRY)
+
+
+def get_marginal(marginal: str | Marginal) -> Marginal:
+    """Return a new, unfitted marginal: by name, or a copy of the one that is given."""
+    if isinstance(marginal, str):
+        if marginal not in _REGISTRY:
+            raise ValueError(f"marginal={marginal!r} is not known; choose from {list_marginals()}.")
+        return _REGISTRY[marginal]()
+    missing = [m for m in ("fit", "logpdf", "cdf", "ppf", "sample") if not hasattr(marginal, m)]
+    if missing or isinstance(marginal, type):
+        raise TypeError(
+            f"marginal must be a name from {list_marginals()} or an object with the methods fit, "
+            f"logpdf, cdf, ppf and sample, got {marginal!r}."
+        )
+    return clone(marginal, safe=False)

@@ -1,0 +1,33 @@
+"""Every estimator of the package, listed once: the contract suite runs each through all checks."""
+
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from mcdensity import MCD
+from mcdensity.baselines import get_estimator, list_estimators
+from mcdensity.discriminators import list_discriminators
+
+# Small settings where a default would make the suite slow.
+QUICK = {
+    "random-forest": {"n_estimators": 10},
+    "extra-trees": {"n_estimators": 10},
+    "catboost": {"n_estimators": 30, "thread_count": 1},
+    "lightgbm": {"n_estimators": 30, "n_jobs": 1},
+    "xgboost": {"n_estimators": 30, "n_jobs": 1},
+    "hist-gradient-boosting": {"max_iter": 30},
+    "mlp": {"steps": 60, "width": 16},
+}
+
+ESTIMATORS = {
+    f"MCD-{name}": MCD(discriminator=name, discriminator_params=QUICK.get(name), random_state=0)
+    for name in list_discriminators()
+}
+ESTIMATORS |= {
+    "MCD-iid": MCD(discriminator="quadratic", construction="iid", ratio=0.5, random_state=0),
+    "MCD-learner": MCD(discriminator=LogisticRegression(), random_state=0),
+    "MCD-regressor": MCD(discriminator=Ridge(), random_state=0),
+    "MCD-auto-ratio": MCD(discriminator="quadratic", ratio="auto", random_state=0),
+}
+ESTIMATORS |= {name: get_estimator(name) for name in list_estimators()}
+
+# The suite of scikit-learn fits each estimator some hundred times: these stand for all.
+SKLEARN_CHECKED = ["MCD-quadratic", "MCD-hist-gradient-boosting", "MCD-learner", "MCD-mlp", "marginal"]
