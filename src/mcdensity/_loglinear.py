@@ -53,6 +53,17 @@ def _search(sorted_rows: Array, values: Array) -> NDArray[np.intp]:
     )
 
 
+def _capped(log_density: Array) -> Array:
+    """Keep log-densities from being infinitely far below the largest of their row."""
+    top = log_density.max(axis=1, keepdims=True)
+    if not np.isfinite(top).all():
+        raise ValueError(
+            "A log-density is NaN, or not finite anywhere in its row; this is a fault of the model "
+            "that computed it."
+        )
+    return np.maximum(log_density, top - _FLOOR)
+
+
 class LogLinear:
     """Rows of normalised densities, each log-linear between its own knots.
 
@@ -67,13 +78,8 @@ class LogLinear:
     """
 
     def __init__(self, knots: Array, log_density: Array, *, tails: bool = True) -> None:
-        top = log_density.max(axis=1, keepdims=True)
-        if not np.isfinite(top).all() or np.isnan(log_density).any():
-            raise ValueError(
-                "A log-density is NaN, or not finite anywhere in its row; this is a fault of the "
-                "model that computed it."
-            )
-        value = np.maximum(log_density - top, -_FLOOR)
+        value = _capped(log_density)
+        value = value - value.max(axis=1, keepdims=True)
         width = np.diff(knots, axis=1)
         rise = np.diff(value, axis=1)
         mass = (
@@ -262,9 +268,9 @@ def resolve(
     rows = np.arange(n)
     all_knots = np.broadcast_to(knots, value.shape)
     done: list[tuple[NDArray[np.intp], Array, Array]] = []
+    value = _capped(value)
     for _ in range(_ROUNDS):
-        capped = np.maximum(value - value.max(axis=1, keepdims=True), -_FLOOR)
-        error = _cell_error(all_knots, capped)
+        error = _cell_error(all_knots, value - value.max(axis=1, keepdims=True))
         if fixed_ends:
             error[:, [0, -1]] = 0
         active = (error.max(axis=1) > _CELL_TOLERANCE) | (error.sum(axis=1) > _TOTAL_TOLERANCE)
@@ -276,7 +282,7 @@ def resolve(
         rows, all_knots, value = rows[active], all_knots[active], value[active]
         fresh = _new_knots(all_knots, error[active])
         all_knots = np.concatenate([all_knots, fresh], axis=1)
-        value = np.concatenate([value, evaluate(rows, fresh)], axis=1)
+        value = _capped(np.concatenate([value, evaluate(rows, fresh)], axis=1))
         order = np.argsort(all_knots, axis=1, kind="stable")
         all_knots = np.take_along_axis(all_knots, order, axis=1)
         value = np.take_along_axis(value, order, axis=1)

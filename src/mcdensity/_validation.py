@@ -42,7 +42,9 @@ def check_weights(
         raise ValueError("sample_weight must be finite and not negative.")
     kept = weight > 0
     if not kept.any():
-        raise ValueError("sample_weight is zero for all rows; at least some weights must be positive.")
+        raise ValueError(
+            "sample_weight is zero for all rows; at least some weights must be positive."
+        )
     weight = weight[kept]
     if (weight == weight[0]).all():
         return (None if kept.all() else kept), None

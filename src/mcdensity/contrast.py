@@ -449,7 +449,8 @@ def _identical_pairs(
     # The order is part of the theorem: pair k is joint with probability r, for every k.
     rng.shuffle(code)
 
-    dtype = np.int32 if max(len(candidates.x_rows), len(candidates.y_rows)) < 2**31 else np.int64
+    rows = max(len(candidates.x_rows), len(candidates.y_rows))
+    dtype: np.dtype[np.signedinteger] = np.dtype(np.int32 if rows < 2**31 else np.int64)
     x_index, y_index = np.empty(len(code), dtype), np.empty(len(code), dtype)
     label = (code >= population).astype(np.int8)
     for start in range(0, len(code), _DECODE_BLOCK):
@@ -510,8 +511,8 @@ def _independent_pairs(
     broken_y = np.concatenate([own[:by_x], extra_y, lender])
     label = _bernoulli_labels(total, ratio, rng)
     joint = label == 1
-    x_index, y_index = own.copy(), own.copy()
-    x_index[~joint], y_index[~joint] = broken_x[~joint], broken_y[~joint]
+    x_index = np.where(joint, own, broken_x).astype(np.intp)
+    y_index = np.where(joint, own, broken_y).astype(np.intp)
     return x_index, y_index, label
 
 

@@ -30,4 +30,10 @@ ESTIMATORS |= {
 ESTIMATORS |= {name: get_estimator(name) for name in list_estimators()}
 
 # The suite of scikit-learn fits each estimator some hundred times: these stand for all.
-SKLEARN_CHECKED = ["MCD-quadratic", "MCD-hist-gradient-boosting", "MCD-learner", "MCD-mlp", "marginal"]
+SKLEARN_CHECKED = [
+    "MCD-quadratic",
+    "MCD-hist-gradient-boosting",
+    "MCD-learner",
+    "MCD-mlp",
+    "marginal",
+]

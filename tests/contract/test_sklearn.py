@@ -1,16 +1,7 @@
 """scikit-learn's own checks."""
 
-import importlib.util
-from pathlib import Path
-
-import pytest
+from estimators import ESTIMATORS, SKLEARN_CHECKED
 from sklearn.utils.estimator_checks import parametrize_with_checks
-
-spec = importlib.util.spec_from_file_location(
-    "contract_estimators", Path(__file__).with_name("estimators.py")
-)
-estimators = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(estimators)
 
 
 def expected_failed_checks(estimator):
@@ -28,7 +19,7 @@ def expected_failed_checks(estimator):
 
 
 @parametrize_with_checks(
-    [estimators.ESTIMATORS[name] for name in estimators.SKLEARN_CHECKED],
+    [ESTIMATORS[name] for name in SKLEARN_CHECKED],
     expected_failed_checks=expected_failed_checks,
 )
 def test_sklearn(estimator, check):

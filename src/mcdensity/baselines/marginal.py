@@ -35,7 +35,7 @@ class MarginalBaseline(ConditionalEstimator):
     >>> from mcdensity.baselines import MarginalBaseline
     >>> y = np.random.default_rng(0).normal(size=1000)
     >>> MarginalBaseline().fit(np.zeros((1000, 1)), y).predict_quantiles([[0.0]], 0.5).round(1)
-    array([[-0.]])
+    array([[-0.1]])
     """
 
     def __init__(self, marginal: Any = "kde") -> None:

@@ -94,11 +94,7 @@ class LearnerDiscriminator(Discriminator):
 
     def fit(self, contrast: ContrastSet, random_state: np.random.Generator) -> Self:
         """Learn from labelled pairs."""
-        learner = (
-            clone(self.learner)
-            if hasattr(self.learner, "get_params")
-            else copy.deepcopy(self.learner)
-        )
+        learner = unfitted_copy(self.learner)
         _seed(learner, random_state)
         self.learner_ = self._fit_learner(learner, contrast, random_state)
         self.ratio_ = weighted_ratio(learner, contrast.ratio)
@@ -133,6 +129,14 @@ class LearnerDiscriminator(Discriminator):
     def describe(self) -> str:
         """Name for messages."""
         return type(self.learner).__name__
+
+
+def unfitted_copy(learner: Any) -> Any:
+    """Clone a learner; those that scikit-learn cannot clone are copied as they are."""
+    try:
+        return clone(learner)
+    except (RuntimeError, TypeError):  # catboost with class weights is one
+        return copy.deepcopy(learner)
 
 
 def fit_learner(learner: Any, contrast: ContrastSet, **options: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.ensemble import (
     ExtraTreesClassifier,
     HistGradientBoostingClassifier,
@@ -15,7 +14,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from mcdensity._validation import require
 from mcdensity.contrast import ContrastSet
-from mcdensity.discriminators.adapters import LearnerDiscriminator, fit_learner
+from mcdensity.discriminators.adapters import LearnerDiscriminator, fit_learner, unfitted_copy
 
 __all__ = [
     "BoostingDiscriminator",
@@ -59,7 +58,7 @@ class BoostingDiscriminator(LearnerDiscriminator):
         rounds = "max_iter" if family == "sklearn" else "n_estimators"
         if contrast.n_observations >= _LEAST_OBSERVATIONS:
             train, test = contrast.split(_VALIDATION_SHARE, random_state)
-            self.n_rounds_ = _rounds_until_no_gain(clone(learner), family, train, test)
+            self.n_rounds_ = _rounds_until_no_gain(unfitted_copy(learner), family, train, test)
             learner.set_params(**{rounds: self.n_rounds_})
         else:
             self.n_rounds_ = learner.get_params()[rounds]

@@ -59,7 +59,7 @@ class KernelDensity(Marginal):
     >>> y = np.random.default_rng(0).normal(size=100_000)
     >>> kde = KernelDensity().fit(y)
     >>> np.exp(kde.logpdf(0.0)).round(2), kde.ppf(0.975).round(2)
-    (np.float64(0.4), np.float64(1.96))
+    (np.float64(0.39), np.float64(1.97))
     """
 
     def __init__(self, bandwidth: str | float = "normal-reference") -> None:
@@ -96,7 +96,8 @@ class KernelDensity(Marginal):
             from KDEpy.bw_selection import improved_sheather_jones
 
             try:
-                return float(improved_sheather_jones(y[:, None], weights=weight))
+                with np.errstate(all="ignore"):
+                    return float(improved_sheather_jones(y[:, None], weights=weight))
             except ValueError:
                 warnings.warn(
                     'bandwidth="isj" found no solution for these targets (it wants some hundreds, '

@@ -1,0 +1,38 @@
+"""Every example runs, and what the README shows works."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples").glob("plot_*.py")), ids=lambda p: p.stem
+)
+def test_example(path, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(path)])
+    runpy.run_path(str(path), run_name="__main__")
+    pictures = list(tmp_path.rglob("*.png"))
+    assert pictures
+    assert all(picture.stat().st_size > 10_000 for picture in pictures)
+
+
+def test_readme_example(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    namespace: dict = {}
+    exec(compile(code, "README.md", "exec"), namespace)
+    assert namespace["model"].score(namespace["X_test"], namespace["y_test"]) > -5.8
+    assert len(capsys.readouterr().out.splitlines()) == 5
+
+
+def test_project_speaks_of_itself_alone():
+    """No paths of one machine in what is published."""
+    suffixes = {".py", ".md", ".toml", ".txt", ".yaml"}
+    for path in ROOT.rglob("*"):
+        if path.suffix in suffixes and not {".venv", ".git"} & set(path.parts):
+            assert "/" + "work/" not in path.read_text(errors="ignore"), path

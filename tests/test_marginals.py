@@ -1,0 +1,100 @@
+"""Marginal densities."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mcdensity.marginals import KernelDensity, Marginal, get_marginal, list_marginals
+
+
+def exact_log_density(y, points, h):
+    kernel = stats.norm.logpdf((points[:, None] - y) / h)
+    return np.logaddexp.reduce(kernel, axis=1) - np.log(len(y) * h)
+
+
+@pytest.mark.parametrize("law", ["normal", "heavy", "two"])
+def test_binned_density_is_the_kernel_density(law):
+    rng = np.random.default_rng(0)
+    y = {
+        "normal": rng.normal(size=500),
+        "heavy": rng.standard_t(2, size=500),
+        "two": np.concatenate([rng.normal(size=250), 1000 + rng.normal(size=250)]),
+    }[law]
+    kde = KernelDensity().fit(y)
+    points = np.concatenate([np.linspace(-8, 8, 400), [990, 1000, 1003], y[:50]])
+    exact = exact_log_density(y, points, kde.bandwidth_)
+    near = exact > exact.max() - 25
+    np.testing.assert_allclose(np.exp(kde.logpdf(points)), np.exp(exact), rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(kde.logpdf(points)[near], exact[near], atol=0.05)
+    cdf = stats.norm.cdf((points[:, None] - y) / kde.bandwidth_).mean(axis=1)
+    np.testing.assert_allclose(kde.cdf(points), cdf, atol=1e-4)
+    assert np.isfinite(kde.logpdf([-1e9, 1e9])).all()
+
+
+def test_bandwidths():
+    y = np.random.default_rng(0).normal(size=1000)
+    quartiles = np.quantile(y, [0.25, 0.75], method="inverted_cdf")
+    spread = min(y.std(), np.diff(quartiles)[0] / 1.349)
+    reference = (4 / 3) ** 0.2 * spread * 1000**-0.2
+    assert KernelDensity().fit(y).bandwidth_ == pytest.approx(reference)
+    silverman = KernelDensity("silverman").fit(y).bandwidth_
+    assert silverman == pytest.approx(reference * 0.9 / (4 / 3) ** 0.2)
+    assert KernelDensity(0.3).fit(y).bandwidth_ == 0.3
+    # Two narrow modes: the normal reference smooths them away, Sheather-Jones does not.
+    two = np.concatenate([y, y + 20])
+    assert KernelDensity("isj").fit(two).bandwidth_ < 0.3 * KernelDensity().fit(two).bandwidth_
+
+
+def test_sheather_jones_falls_back():
+    with pytest.warns(UserWarning, match="found no solution"):
+        kde = KernelDensity("isj").fit(np.repeat([0.0, 1.0], 50))
+    assert kde.bandwidth_ > 0
+
+
+def test_quantiles_and_samples():
+    kde = KernelDensity().fit(np.random.default_rng(0).normal(size=1000))
+    q = np.array([[1e-9, 0.1, 0.5], [0.9, 0.999, 1 - 1e-9]])
+    np.testing.assert_allclose(kde.cdf(kde.ppf(q)), q, rtol=1e-6)
+    sample = kde.sample(5000, random_state=1)
+    assert stats.kstest(sample, kde.cdf).pvalue > 1e-3
+    np.testing.assert_array_equal(sample, kde.sample(5000, random_state=1))
+
+
+def test_weights():
+    y = np.array([0.0, 1.0, 3.0, 4.0, 9.0])
+    points = np.linspace(-3, 12, 50)
+    plain = KernelDensity(0.5).fit(np.repeat(y, [1, 2, 3, 1, 1])).logpdf(points)
+    weighted = KernelDensity(0.5).fit(y, sample_weight=[1, 2, 3, 1, 1]).logpdf(points)
+    np.testing.assert_allclose(weighted, plain, atol=1e-6)
+    left_out = KernelDensity().fit(y, sample_weight=[1, 1, 1, 1, 0]).logpdf(points)
+    np.testing.assert_array_equal(left_out, KernelDensity().fit(y[:4]).logpdf(points))
+
+
+def test_shapes():
+    kde = KernelDensity().fit([0.0, 1.0, 2.0])
+    for function in (kde.logpdf, kde.cdf, kde.ppf):
+        assert np.shape(function(0.5)) == ()
+        assert function(np.full((2, 3), 0.5)).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("fit", "message"),
+    [
+        (lambda: KernelDensity("no").fit([1, 2]), "bandwidth must be"),
+        (lambda: KernelDensity(-1.0).fit([1, 2]), "bandwidth must be positive"),
+        (lambda: KernelDensity().fit([1, 1, 1]), "y is constant"),
+        (lambda: KernelDensity().fit([1, np.nan]), "NaN or infinity"),
+        (lambda: get_marginal("no"), "choose from"),
+        (lambda: get_marginal(3), "marginal must be"),
+    ],
+)
+def test_bad_input(fit, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        fit()
+
+
+def test_registry():
+    assert all(isinstance(get_marginal(name), Marginal) for name in list_marginals())
+    mine = KernelDensity(bandwidth=0.2)
+    assert get_marginal(mine) is not mine
+    assert get_marginal(mine).bandwidth == 0.2
