@@ -14,6 +14,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -28,6 +29,8 @@ from mcdensity.discriminators import (
     list_discriminators,
     make_discriminator,
 )
+
+NEURAL = ["mlp", "mlp-plain", "resnet", "glu", "snn"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:ratio=:UserWarning")
 
@@ -88,7 +91,7 @@ def test_scores_that_are_no_logits_are_refused():
 
 @pytest.mark.parametrize("name", list_discriminators())
 def test_registry_rows_and_grid_agree(name):
-    quick = {"mlp": {"steps": 50}}.get(name, {})
+    quick = {"steps": 50} if name in NEURAL else {}
     discriminator = get_discriminator(name, **quick).fit(contrast(100), np.random.default_rng(0))
     X, grid = np.linspace(-1, 1, 4)[:, None], np.linspace(-2, 2, 7)
     on_grid = discriminator.logit_grid(X, grid)
@@ -107,7 +110,7 @@ def test_quadratic_is_logistic_regression_on_degree_two():
     ours = get_discriminator("quadratic", C=0.7).fit(pairs, rng)
     theirs = make_pipeline(
         PolynomialFeatures(2, include_bias=False),
-        LogisticRegression(C=0.7, tol=1e-8, max_iter=1000),
+        LogisticRegression(C=0.7 * 1000 / len(pairs), tol=1e-8, max_iter=1000),
     ).fit(pairs.materialize(), pairs.label)
     Y = rng.normal(size=(300, 1))
     expected = theirs.decision_function(np.column_stack([X, Y]))
@@ -234,7 +237,7 @@ def test_missing_values_reach_learners_that_take_them(name):
     assert np.isfinite(model.predict_quantiles(X[:6])).all()
 
 
-@pytest.mark.parametrize("name", ["quadratic", "elastic-net", "mlp"])
+@pytest.mark.parametrize("name", ["quadratic", "elastic-net", *NEURAL])
 def test_missing_values_are_refused_elsewhere(name):
     X, y = normal_data(50)
     X[3] = np.nan
@@ -336,6 +339,39 @@ class Failing(LogisticRegression):
 def test_bad_discriminators(options, error, message):
     with pytest.raises(error, match=message):
         MCD(**options, random_state=0).fit(*normal_data(50))
+
+
+def test_weights_through_pipelines_and_searches():
+    X, y = normal_data(60)
+    weight = np.random.default_rng(0).uniform(0.1, 3, size=60)
+    logistic = LogisticRegression()
+    searched = GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=3)
+    nested = make_pipeline(PolynomialFeatures(1), make_pipeline(LogisticRegression()))
+    plain, search, pipeline = (
+        MCD(discriminator=d, random_state=0).fit(X, y, weight).predict(X[:5])
+        for d in (logistic, searched, nested)
+    )
+    np.testing.assert_allclose(search, plain)
+    np.testing.assert_allclose(pipeline, plain, rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"),
+    [
+        ("hist-gradient-boosting", {"early_stopping": True}),
+        ("xgboost", {"early_stopping_rounds": 5}),
+    ],
+)
+def test_early_stopping_of_their_own_is_refused_by_name(name, parameter):
+    with pytest.raises(TypeError, match="chosen on held-out observations already"):
+        get_discriminator(name, **parameter)
+
+
+def test_early_stopping_of_a_given_xgboost_is_switched_off():
+    learner = pytest.importorskip("xgboost").XGBClassifier(n_estimators=3, early_stopping_rounds=2)
+    with pytest.warns(UserWarning, match="switched off"):
+        model = MCD(discriminator=learner, random_state=0).fit(*normal_data(60))
+    assert model.discriminator_.learner_.early_stopping_rounds is None
 
 
 def test_weights_for_a_learner_that_takes_none():

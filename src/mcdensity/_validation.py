@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["as_generator", "check_weights", "require"]
+__all__ = ["as_generator", "check_weights", "require", "weighted_quantile"]
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
@@ -51,6 +51,16 @@ def check_weights(
     # Divided by the largest first: a sum of huge weights would overflow.
     weight = weight / weight.max()
     return (None if kept.all() else kept), weight / weight.mean()
+
+
+def weighted_quantile(
+    values: NDArray[np.float64], q: ArrayLike, weight: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Return quantiles; with weights those of the weighted empirical distribution."""
+    level = np.asarray(q, dtype=np.float64)
+    if weight is None:
+        return np.asarray(np.quantile(values, level))
+    return np.asarray(np.quantile(values, level, weights=weight, method="inverted_cdf"))
 
 
 def require(module: str, extra: str) -> Any:

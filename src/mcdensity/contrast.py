@@ -156,10 +156,11 @@ class ContrastSet:
         unit = np.arange(n) if origin.groups is None else origin.groups
         n_units = self.n_observations
         order = rng.permutation(n_units)
-        n_test = min(max(2, round(test_size * n_units)), n_units - 2)
-        if n_test < 2:
+        least = 2 if origin.kind == "id" else 4  # independent pairs take two rows each
+        n_test = min(max(least, round(test_size * n_units)), n_units - least)
+        if n_test < least:
             raise ValueError(
-                f"{n_units} observations cannot be split in two parts of at least 2; "
+                f"{n_units} observations cannot be split in two parts of at least {least}; "
                 "give more rows, or do without a validation split."
             )
         in_test = np.isin(unit, order[:n_test])
@@ -264,7 +265,8 @@ def build_contrast(
         given that x.
     sample_weight : array-like of shape (n,), optional
         Weights of the rows. A joint pair has the weight of its row, a broken pair the product of
-        the two. Rows of weight 0 are dropped first.
+        the two. Rows of weight 0 are dropped first. A weight of k differs from k copies of the row
+        in that a row is never paired with itself: by about the share of the largest weight.
     random_state : int, Generator, RandomState or None
         Where the draws come from.
 
@@ -285,6 +287,10 @@ def build_contrast(
         raise ValueError(
             f"build_contrast needs X of shape (n, p) and y of shape (n,), got {X.shape}, {y.shape}."
         )
+    if len(X) < 2:
+        raise ValueError(f"build_contrast needs at least 2 rows to break pairs, got {len(X)}.")
+    if np.isnan(y).any():
+        raise ValueError("y contains NaN; drop these rows first.")
     if construction not in ("auto", "id", "iid"):
         raise ValueError(f'construction must be "auto", "id" or "iid", got {construction!r}.')
     if not 0 < ratio < 1:
@@ -302,6 +308,10 @@ def build_contrast(
         X, y = X[kept], y[kept]
         codes = None if codes is None else np.unique(codes[kept], return_inverse=True)[1]
     n = len(X)
+    if n < 2 or (codes is not None and codes.max() == 0):
+        raise ValueError(
+            "Rows of positive weight must hold at least 2 different observations (rows, or groups)."
+        )
     x_pool, y_pool = X, y[:, None]
     if X_unlabeled is not None:
         extra = np.asarray(X_unlabeled, dtype=np.float64)
@@ -315,7 +325,7 @@ def build_contrast(
 
     rng = as_generator(random_state)
     if kind == "iid":
-        number = 1 if X_unlabeled is None and y_marginal is None else 3
+        number = 1 if len(x_pool) == n == len(y_pool) else 3
         x_index, y_index, label = _independent_pairs(n, len(x_pool), len(y_pool), ratio, rng)
         x_weight = row_weight
     else:
@@ -346,7 +356,12 @@ def _group_codes(groups: ArrayLike, X: NDArray[np.float64]) -> NDArray[np.intp]:
     groups = np.asarray(groups)
     if groups.shape != (len(X),):
         raise ValueError(f"groups must have one entry a row of X ({len(X)}), got {groups.shape}.")
-    _, first, codes = np.unique(groups, return_index=True, return_inverse=True)
+    try:
+        _, first, codes = np.unique(groups, return_index=True, return_inverse=True)
+    except TypeError as error:
+        raise TypeError(
+            f"groups must hold values of one kind, without missing ones: {error}"
+        ) from error
     common = X[first[codes]]
     same = (common == X) | (np.isnan(common) & np.isnan(X))
     if not same.all():
@@ -355,8 +370,6 @@ def _group_codes(groups: ArrayLike, X: NDArray[np.float64]) -> NDArray[np.intp]:
             f"groups: the rows of group {bad!r} have different x. A group is one observation x "
             "with several targets; give rows of different x different groups."
         )
-    if len(first) < 2:
-        raise ValueError("groups names a single group; at least 2 different x are needed.")
     return codes
 
 

@@ -89,7 +89,7 @@ class ConditionalDistribution(ABC):
         return self._by_row(self._cdf, y, "y")
 
     def sf(self, y: ArrayLike) -> Array:
-        """P(Y > y) of each row, accurate where it is tiny; same shapes as `pdf`."""
+        """P(Y > y) of each row; same shapes as `pdf`."""
         return self._by_row(self._sf, y, "y")
 
     def ppf(self, q: ArrayLike) -> Array:
@@ -308,6 +308,7 @@ class GridDistribution(ConditionalDistribution):
         *,
         shared: Callable[[Array], Array] | None = None,
         reference: Reference | None = None,
+        floor: float = -np.inf,
     ) -> GridDistribution:
         """Build the distributions of n rows from any row-wise log-density.
 
@@ -328,6 +329,8 @@ class GridDistribution(ConditionalDistribution):
             if that is faster.
         reference : object with `logpdf`, `cdf` and `ppf`, optional
             See the class.
+        floor : float, default -inf
+            The least log-ratio to the reference, below the largest of the row.
 
         Examples
         --------
@@ -359,7 +362,9 @@ class GridDistribution(ConditionalDistribution):
         # Beyond the outer knots the ratio stays what it is there.
         value = np.concatenate([value[:, :1], value, value[:, -1:]], axis=1)
         u = np.concatenate([[0.0], reference.cdf(y), [1.0]])
-        return cls(*resolve(u, value, log_ratio, fixed_ends=True), reference=reference)
+        u, value = resolve(np.maximum.accumulate(u), value, log_ratio, fixed_ends=True)
+        value = np.maximum(value, value.max(axis=1, keepdims=True) + floor)
+        return cls(u, value, reference=reference)
 
     def __len__(self) -> int:
         return len(self._law.knots)

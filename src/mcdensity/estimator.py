@@ -33,6 +33,7 @@ _BLOCK = 1 << 21
 _MIN_ROWS = 4
 # With a reference the first knots are evenly spaced in its normal scores.
 _SCORES = np.linspace(-7, 7, 225)
+_MAX_GAPS = 64
 
 
 class ConditionalEstimator(RegressorMixin, BaseEstimator):
@@ -156,8 +157,9 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         y : array-like of shape (n,)
         sample_weight : array-like of shape (n,), optional
         """
-        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        return float(np.average(self.logpdf(X, np.ravel(y)), weights=weights))
+        density = self.logpdf(X, np.ravel(y))
+        kept, weight = check_weights(sample_weight, len(density))
+        return float(np.average(density if kept is None else density[kept], weights=weight))
 
     # For subclasses.
 
@@ -194,7 +196,10 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         """Values of standardised y where the grid of every row starts."""
         reference = self._reference()
         if reference is not None:
-            return np.unique(reference.ppf(ndtr(_SCORES)))
+            # Knots at the ends of the widest gaps keep a cell from reaching across one.
+            gaps = getattr(reference, "gaps_", np.empty((0, 2)))
+            widest = gaps[np.argsort(gaps[:, 0] - gaps[:, 1], kind="stable")[:_MAX_GAPS]]
+            return np.unique(np.concatenate([reference.ppf(ndtr(_SCORES)), widest.ravel()]))
         low, high = y.min(), y.max()
         reach = high - low
         # Half of the knots where the targets are, half evenly, and a few far outside, so that mass
@@ -264,7 +269,13 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         if X_unlabeled is not None:
             extra["X_unlabeled"] = self._scale_x(self._check_x(X_unlabeled, "X_unlabeled"))
         if y_marginal is not None:
-            more = self._check_points(y_marginal, "y_marginal").ravel()
+            more = self._check_points(y_marginal, "y_marginal")
+            if more.ndim == 2 and more.shape[1] == 1:
+                more = more[:, 0]
+            if more.ndim != 1 or len(more) == 0:
+                raise ValueError(
+                    f"y_marginal must be of shape (n_y,) with n_y > 0, got shape {more.shape}."
+                )
             extra["y_marginal"] = (more - self.y_mean_) / self.y_scale_
         scaled = (y - self.y_mean_) / self.y_scale_
         self._fit(self._scale_x(X), scaled, weight, **extra)
@@ -284,6 +295,15 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
                 "estimator for each column. (Several draws of one target for the same x go "
                 "through stack_targets and groups.)"
             )
+        if target.dtype.kind in "OSU" and target.ndim:
+            try:
+                target = target.astype(np.float64)  # None becomes NaN
+            except (TypeError, ValueError) as error:
+                # What is neither text nor a number is left to scikit-learn's own message.
+                if any(isinstance(value, str) for value in target.ravel()):
+                    raise ValueError(
+                        f"y holds text ({error}); a density needs a numeric target."
+                    ) from error
         if target.dtype.kind == "f" and not np.isfinite(target).all():
             bad = np.flatnonzero(~np.isfinite(target.ravel()))
             raise ValueError(
@@ -362,15 +382,19 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
 
 def _location_and_scale(X: Array, weight: Array | None) -> tuple[Array, Array]:
     """Weighted mean and standard deviation of each column; a constant column has scale 1."""
-    # Columns are brought to size 1 first: squares of huge values overflow.
-    size = np.nanmax(np.abs(X), axis=0, initial=0.0)
-    size = np.where((size > 0) & np.isfinite(size), size, 1.0)
-    X = X / size
     known = ~np.isnan(X)
+    some = known.any(axis=0)
+    low = np.min(X, axis=0, where=known, initial=np.inf)
+    high = np.max(X, axis=0, where=known, initial=-np.inf)
+    center = np.where(some, low / 2 + high / 2, 0.0)
+    # Columns are centred and brought to size 1 first: squares of huge values overflow, and those
+    # of large values that differ little lose what they differ in.
+    size = np.where(some & (high > low), high / 2 - low / 2, 1.0)
+    X = (X - center) / np.where(size > 0, size, 1.0)
     share = known * (1.0 if weight is None else weight[:, None])
     total = np.maximum(share.sum(axis=0), np.finfo(float).tiny)
     X = np.where(known, X, 0.0)
     mean = (share * X).sum(axis=0) / total
     scale = np.sqrt((share * (X - mean) ** 2).sum(axis=0) / total)
-    scale = np.where(scale > 1e-12, scale, 1.0)
-    return mean * size, scale * size
+    scale = np.where(scale > 0, scale, 1.0)
+    return center + mean * size, np.where(scale * size > 0, scale * size, 1.0)

@@ -12,10 +12,10 @@ from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from mcdensity._validation import as_generator
+from mcdensity._validation import as_generator, weighted_quantile
 from mcdensity.contrast import build_contrast
 from mcdensity.discriminators import make_discriminator
-from mcdensity.distribution import Reference
+from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.marginals import get_marginal
 
@@ -25,6 +25,30 @@ Array = NDArray[np.float64]
 
 _RATIOS = (0.02, 0.05, 0.15, 0.5)
 _FOLDS = 3
+# The discriminator sees targets up to this many standard deviations as they are.
+_LINEAR = 4.0
+
+
+class _TargetMap:
+    """A monotone map of y for the discriminator: the ratio of densities does not notice it.
+
+    In units of a robust standard deviation it leaves y as it is up to four of them, and grows like
+    a logarithm beyond, so that a wild outlier does not squeeze all other targets into a point.
+    Targets beyond those seen count as the outermost: no discriminator knows better.
+    """
+
+    def __init__(self, y: Array, weight: Array | None) -> None:
+        low, middle, high = weighted_quantile(y, [0.25, 0.5, 0.75], weight)
+        self.range = y.min(), y.max()
+        self.middle = middle
+        # y is standardised: its standard deviation is 1.
+        self.scale = min(1.0, (high - low) / 1.349) if high > low else 1.0
+
+    def __call__(self, y: Array) -> Array:
+        value = (np.clip(y, *self.range) - self.middle) / self.scale
+        size = np.abs(value)
+        far = _LINEAR + np.log1p(np.maximum(size - _LINEAR, 0))
+        return np.where(size <= _LINEAR, value, np.sign(value) * far)
 
 
 class MCD(ConditionalEstimator):
@@ -42,9 +66,10 @@ class MCD(ConditionalEstimator):
         A name from `mcdensity.discriminators.list_discriminators`; any object with `fit` and
         `predict_proba` (or `predict`, for a regressor of the label); or a torch module, its class
         or a function that makes one, from (batch, p + 1) to one logit. It is cloned, never changed.
-    marginal : str or object, default "kde"
-        A name from `mcdensity.marginals.list_marginals`, or an object with `fit`, `logpdf`, `cdf`,
-        `ppf` and `sample`.
+    marginal : str or object, default "tailed"
+        A name from `mcdensity.marginals.list_marginals`, or an object with `fit`, `logpdf`, `cdf`
+        and `ppf`. "kde" is the paper's kernel density; "tailed" is the same with a little of a
+        heavy-tailed density, so that a target just beyond those seen is unlikely, not impossible.
     construction : {"auto", "id", "iid"}, default "auto"
         How pairs are made, see `mcdensity.build_contrast`; "auto" is "id".
     ratio : float or "auto", default 0.05
@@ -55,11 +80,15 @@ class MCD(ConditionalEstimator):
         it they return the formula as it stands. Quantiles, moments, samples and the distribution
         object are always those of the normalised density.
     epsilon : float, default 1e-6
-        q is kept below 1 - epsilon, and the ratio f(y|x) / f_Y(y) above epsilon.
+        q is kept below 1 - epsilon, and the ratio f(y|x) / f_Y(y) above epsilon (normalised:
+        above epsilon times the largest of the row).
     discriminator_params : dict, optional
-        Parameters for a discriminator given by name, such as ``{"C": 0.1}`` for "quadratic".
+        Parameters for a discriminator given by name, such as ``{"C": 0.1}`` for "quadratic", or
+        for the training of a torch module.
     random_state : int, Generator, RandomState or None
         Seed; the same seed gives the same numbers.
+    verbose : bool, default False
+        Whether a neural discriminator shows a progress bar while it learns.
 
     Attributes
     ----------
@@ -105,18 +134,20 @@ class MCD(ConditionalEstimator):
         "epsilon": [Interval(Real, 0, 0.5, closed="neither")],
         "discriminator_params": [dict, None],
         "random_state": ["random_state", np.random.Generator],
+        "verbose": ["boolean"],
     }
 
     def __init__(
         self,
         discriminator: Any = "mlp",
-        marginal: Any = "kde",
+        marginal: Any = "tailed",
         construction: str = "auto",
         ratio: float | str = 0.05,
         normalize: bool = True,
         epsilon: float = 1e-6,
         discriminator_params: dict[str, Any] | None = None,
         random_state: Any = None,
+        verbose: bool = False,
     ) -> None:
         self.discriminator = discriminator
         self.marginal = marginal
@@ -126,6 +157,7 @@ class MCD(ConditionalEstimator):
         self.epsilon = epsilon
         self.discriminator_params = discriminator_params
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(
         self,
@@ -175,18 +207,21 @@ class MCD(ConditionalEstimator):
         **extra: Any,
     ) -> None:
         rng = as_generator(self.random_state)
+        if hasattr(self, "ratio_scores_"):
+            del self.ratio_scores_
         ratio = self.ratio
         if isinstance(ratio, str):
             ratio = self._choose_ratio(
                 X, y, sample_weight, groups, rng, X_unlabeled=X_unlabeled, y_marginal=y_marginal
             )
+        self._target_map = _TargetMap(y, sample_weight)
         contrast = build_contrast(
             X,
-            y,
+            self._target_map(y),
             construction=self.construction,
             ratio=ratio,
             X_unlabeled=X_unlabeled,
-            y_marginal=y_marginal,
+            y_marginal=None if y_marginal is None else self._target_map(y_marginal),
             groups=groups,
             sample_weight=sample_weight,
             random_state=rng,
@@ -199,6 +234,8 @@ class MCD(ConditionalEstimator):
             )
         self.marginal_ = get_marginal(self.marginal).fit(targets, sample_weight=weights)
         self.discriminator_ = make_discriminator(self.discriminator, self.discriminator_params)
+        if self.verbose and hasattr(self.discriminator_, "verbose"):
+            self.discriminator_.verbose = True
         self.discriminator_.fit(contrast, rng)
         self.ratio_ = contrast.ratio
         self.contrast_size_ = len(contrast)
@@ -216,47 +253,57 @@ class MCD(ConditionalEstimator):
         """Choose the ratio by cross-validated log-likelihood; a group stays on one side."""
         units = len(y) if groups is None else len(np.unique(groups))
         seed = int(rng.integers(2**31 - 1))
-        folds = min(_FOLDS, units // 2)
-        if folds < 2:
-            self.ratio_scores_: dict[float, float] = {}
-            return 0.05
-        splitter = (KFold if groups is None else GroupKFold)(folds, shuffle=True, random_state=seed)
-        self.ratio_scores_ = {}
+        splitter = (KFold if groups is None else GroupKFold)(
+            _FOLDS, shuffle=True, random_state=seed
+        )
+        self.ratio_scores_: dict[float, float] = {}
+        folds = list(splitter.split(X, y, groups)) if units >= 3 * _FOLDS else []
+        if not folds or any(np.ptp(y[train]) == 0 for train, _ in folds):
+            return 0.05  # too little to choose by
+        weight = np.ones(len(y)) if sample_weight is None else sample_weight
         for ratio in _RATIOS:
-            if ratio <= folds / ((folds - 1) * units):
+            if ratio <= _FOLDS / ((_FOLDS - 1) * units):
                 continue  # fewer broken pairs than that ratio asks for
             model = clone(self).set_params(ratio=ratio, normalize=True, random_state=seed)
             total = 0.0
-            for train, test in splitter.split(X, y, groups):
-                weight = None if sample_weight is None else sample_weight[train]
-                model.fit(
-                    X[train],
-                    y[train],
-                    weight,
-                    groups=None if groups is None else groups[train],
-                    **extra,
-                )
-                held_out = model.logpdf(X[test], y[test])
-                total += float(
-                    held_out
-                    @ (np.ones(len(test)) if sample_weight is None else sample_weight[test])
-                )
-            self.ratio_scores_[ratio] = total / len(y)
-        return max(self.ratio_scores_, key=self.ratio_scores_.__getitem__, default=0.5)
+            for train, test in folds:
+                part = None if groups is None else groups[train]
+                model.fit(X[train], y[train], weight[train], groups=part, **extra)
+                total += float(model.logpdf(X[test], y[test]) @ weight[test])
+            self.ratio_scores_[ratio] = total / weight.sum()
+        return max(self.ratio_scores_, key=self.ratio_scores_.__getitem__)
 
     def _log_ratio(self, logits: Array) -> Array:
-        """Turn logit q into log f(y|x) / f_Y(y), kept within its bounds."""
+        """Turn logit q into log f(y|x) / f_Y(y), with q below 1 - epsilon."""
         upper = np.log1p(-self.epsilon) - np.log(self.epsilon)
-        shift = logit(self.discriminator_.ratio_)
-        return np.maximum(np.minimum(logits, upper) - shift, np.log(self.epsilon))
+        return np.minimum(logits, upper) - logit(self.discriminator_.ratio_)
+
+    def _log_ratio_grid(self, X: Array, grid: Array) -> Array:
+        return self._log_ratio(self.discriminator_.logit_grid(X, self._target_map(grid)))
+
+    def _log_ratio_rows(self, X: Array, Y: Array) -> Array:
+        return self._log_ratio(self.discriminator_.logit_rows(X, self._target_map(Y)))
+
+    # The formula as it stands, for `normalize=False`.
 
     def _log_density_grid(self, X: Array, grid: Array) -> Array:
-        return self._log_ratio(self.discriminator_.logit_grid(X, grid)) + self.marginal_.logpdf(
-            grid
-        )
+        ratio = np.maximum(self._log_ratio_grid(X, grid), np.log(self.epsilon))
+        return ratio + self.marginal_.logpdf(grid)
 
     def _log_density_rows(self, X: Array, Y: Array) -> Array:
-        return self._log_ratio(self.discriminator_.logit_rows(X, Y)) + self.marginal_.logpdf(Y)
+        ratio = np.maximum(self._log_ratio_rows(X, Y), np.log(self.epsilon))
+        return ratio + self.marginal_.logpdf(Y)
+
+    def _distribution(self, X: Array) -> ConditionalDistribution:
+        return GridDistribution.from_log_density(
+            lambda rows, y: self._log_ratio_rows(X[rows], y) + self.marginal_.logpdf(y),
+            self._knots,
+            shared=lambda y: self._log_ratio_grid(X, y) + self.marginal_.logpdf(y),
+            reference=self.marginal_,
+            # A row far from all that was seen may have a small ratio everywhere: only what is
+            # small beside the largest of the row says that a target is impossible.
+            floor=np.log(self.epsilon),
+        )
 
     def _reference(self) -> Reference:
         return self.marginal_

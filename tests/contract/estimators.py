@@ -14,8 +14,8 @@ QUICK = {
     "lightgbm": {"n_estimators": 30, "n_jobs": 1},
     "xgboost": {"n_estimators": 30, "n_jobs": 1},
     "hist-gradient-boosting": {"max_iter": 30},
-    "mlp": {"steps": 60, "width": 16},
 }
+QUICK |= {name: {"steps": 40, "width": 16} for name in ("mlp", "mlp-plain", "resnet", "glu", "snn")}
 
 ESTIMATORS = {
     f"MCD-{name}": MCD(discriminator=name, discriminator_params=QUICK.get(name), random_state=0)

@@ -24,11 +24,15 @@ _REGISTRY = {
     "catboost": "trees:catboost",
     "elastic-net": "linear:elastic_net",
     "extra-trees": "trees:extra_trees",
+    "glu": "neural:glu",
     "hist-gradient-boosting": "trees:hist_gradient_boosting",
     "lightgbm": "trees:lightgbm",
     "mlp": "neural:mlp",
+    "mlp-plain": "neural:mlp_plain",
     "quadratic": "linear:QuadraticDiscriminator",
     "random-forest": "trees:random_forest",
+    "resnet": "neural:resnet",
+    "snn": "neural:snn",
     "xgboost": "trees:xgboost",
 }
 
@@ -69,9 +73,9 @@ def make_discriminator(
     if isinstance(discriminator, str):
         return get_discriminator(discriminator, **(parameters or {}))
     if _is_torch(discriminator):
-        from mcdensity.discriminators.neural import TorchDiscriminator
+        from mcdensity.discriminators.neural import NeuralDiscriminator
 
-        return TorchDiscriminator(discriminator, **(parameters or {}))
+        return NeuralDiscriminator(discriminator, **(parameters or {}))
     if parameters:
         raise ValueError(
             "discriminator_params go with the name of a discriminator or with a torch module; set "

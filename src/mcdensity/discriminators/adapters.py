@@ -143,13 +143,13 @@ def fit_learner(learner: Any, contrast: ContrastSet, **options: Any) -> Any:
     """Fit a learner to all pairs; an error says which learner it came from."""
     name = type(learner).__name__
     if contrast.weight is not None:
-        prefix = f"{learner.steps[-1][0]}__" if hasattr(learner, "steps") else ""
-        if not has_fit_parameter(_last(learner), "sample_weight"):
+        argument = _weight_argument(learner)
+        if argument is None:
             raise ValueError(
-                f"sample_weight was given (or groups of different size), but the discriminator "
-                f"{name} cannot be fitted with weights. Choose one that can."
+                f"sample_weight was given, but the discriminator {name} cannot be fitted with "
+                "weights. Choose one that can."
             )
-        options[f"{prefix}sample_weight"] = contrast.weight
+        options[argument] = contrast.weight
     regressor = is_regressor(learner)
     label = contrast.label.astype(np.float64 if regressor else np.int64)
     try:
@@ -158,6 +158,19 @@ def fit_learner(learner: Any, contrast: ContrastSet, **options: Any) -> Any:
         kind = next((k for k in (ValueError, TypeError) if isinstance(error, k)), RuntimeError)
         raise kind(f"The discriminator {name} could not be fitted: {error}") from error
     return learner
+
+
+def _weight_argument(learner: Any) -> str | None:
+    """Return the name under which `fit` takes weights, through pipelines and searches."""
+    if hasattr(learner, "steps"):
+        name, last = learner.steps[-1]
+        inner = _weight_argument(last)
+        return None if inner is None else f"{name}__{inner}"
+    if has_fit_parameter(learner, "sample_weight"):
+        return "sample_weight"
+    if hasattr(learner, "cv") and hasattr(learner, "estimator"):
+        return _weight_argument(learner.estimator)
+    return None
 
 
 def _last(learner: Any) -> Any:
@@ -192,12 +205,14 @@ def _switch_off_early_stopping(learner: Any) -> None:
         prefix, name = key[: key.rfind("__") + 2] if "__" in key else "", key.split("__")[-1]
         if name == "early_stopping" and value in (True, "auto"):
             learner.set_params(**{key: False})
-        elif (
+        elif value is not None and (
+            name == "early_stopping_rounds"
             # GradientBoosting has no such switch: there a number of rounds switches it on.
-            name == "n_iter_no_change"
-            and value is not None
-            and f"{prefix}validation_fraction" in parameters
-            and f"{prefix}early_stopping" not in parameters
+            or (
+                name == "n_iter_no_change"
+                and f"{prefix}validation_fraction" in parameters
+                and f"{prefix}early_stopping" not in parameters
+            )
         ):
             learner.set_params(**{key: None})
         else:

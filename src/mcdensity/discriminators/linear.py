@@ -33,6 +33,8 @@ def elastic_net(C: float = 1.0, l1_ratio: float = 0.5) -> LearnerDiscriminator:
 class QuadraticDiscriminator(Discriminator):
     r"""Logistic regression on all terms of degree one and two in (x, y).
 
+    With more than 60 columns the products of two different columns of x are left out.
+
     .. math:: \operatorname{logit} q(x, y) = a(x) + b(x) y + c y^2
 
     with a quadratic and b linear in x. If y given x is normal with a mean linear in x and a
@@ -41,15 +43,16 @@ class QuadraticDiscriminator(Discriminator):
 
     Parameters
     ----------
-    C : float, default 1.0
-        Inverse strength of the ridge penalty.
+    C : float, default 10.0
+        Inverse strength of the ridge penalty, as in `LogisticRegression` for a thousand pairs: it
+        is set against the mean loss, so that it means the same whatever the number of pairs.
 
     Attributes
     ----------
     learner_ : LogisticRegression
     """
 
-    def __init__(self, C: float = 1.0) -> None:
+    def __init__(self, C: float = 10.0) -> None:
         self.C = C
 
     def fit(self, contrast: ContrastSet, random_state: np.random.Generator) -> Self:
@@ -66,7 +69,9 @@ class QuadraticDiscriminator(Discriminator):
         design[:, -2:] = np.concatenate([y, y**2], axis=1)
         # Newton's steps are exact and few, but need the square of the number of features.
         solver = "newton-cholesky" if design.shape[1] <= 500 else "lbfgs"
-        self.learner_ = LogisticRegression(C=self.C, solver=solver, max_iter=300)
+        self.learner_ = LogisticRegression(
+            C=self.C * 1000 / len(contrast), solver=solver, max_iter=300
+        )
         self.learner_.fit(design, contrast.label, sample_weight=contrast.weight)
         self.ratio_ = contrast.ratio
         coefficient = self.learner_.coef_[0]

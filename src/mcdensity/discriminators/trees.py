@@ -55,7 +55,7 @@ class BoostingDiscriminator(LearnerDiscriminator):
         self, learner: Any, contrast: ContrastSet, random_state: np.random.Generator
     ) -> Any:
         family = type(learner).__module__.split(".")[0]
-        rounds = "max_iter" if family == "sklearn" else "n_estimators"
+        rounds = {"sklearn": "max_iter", "catboost": "iterations"}.get(family, "n_estimators")
         if contrast.n_observations >= _LEAST_OBSERVATIONS:
             train, test = contrast.split(_VALIDATION_SHARE, random_state)
             self.n_rounds_ = _rounds_until_no_gain(unfitted_copy(learner), family, train, test)
@@ -97,14 +97,25 @@ def _rounds_until_no_gain(learner: Any, family: str, train: ContrastSet, test: C
     return int(learner.get_best_iteration()) + 1
 
 
+def _refuse_early_stopping(parameters: dict[str, Any]) -> None:
+    own = {"early_stopping", "early_stopping_rounds", "n_iter_no_change", "validation_fraction"}
+    if own & set(parameters):
+        raise TypeError(
+            f"{sorted(own & set(parameters))}: the number of rounds is chosen on held-out "
+            "observations already; leave this out"
+        )
+
+
 def hist_gradient_boosting(**parameters: Any) -> BoostingDiscriminator:
     """Histogram-based gradient boosting of scikit-learn; takes missing values."""
+    _refuse_early_stopping(parameters)
     defaults = {"max_iter": 500, "min_samples_leaf": 50, "max_leaf_nodes": 8}
     return BoostingDiscriminator(HistGradientBoostingClassifier(**{**defaults, **parameters}))
 
 
 def xgboost(**parameters: Any) -> BoostingDiscriminator:
     """XGBoost; takes missing values."""
+    _refuse_early_stopping(parameters)
     defaults = {"n_estimators": 500, "learning_rate": 0.1, "max_depth": 4, "verbosity": 0}
     learner = require("xgboost", "boosting").XGBClassifier
     return BoostingDiscriminator(learner(**{**defaults, **parameters}))
@@ -112,6 +123,7 @@ def xgboost(**parameters: Any) -> BoostingDiscriminator:
 
 def lightgbm(**parameters: Any) -> BoostingDiscriminator:
     """LightGBM; takes missing values."""
+    _refuse_early_stopping(parameters)
     defaults = {"n_estimators": 500, "learning_rate": 0.1, "num_leaves": 15, "verbosity": -1}
     learner = require("lightgbm", "boosting").LGBMClassifier
     return BoostingDiscriminator(learner(**{**defaults, **parameters}))
@@ -119,8 +131,12 @@ def lightgbm(**parameters: Any) -> BoostingDiscriminator:
 
 def catboost(**parameters: Any) -> BoostingDiscriminator:
     """CatBoost; takes missing values."""
+    _refuse_early_stopping(parameters)
+    for alias in ("n_estimators", "num_boost_round", "num_trees"):
+        if alias in parameters:
+            parameters["iterations"] = parameters.pop(alias)
     defaults = {
-        "n_estimators": 500,
+        "iterations": 500,
         "learning_rate": 0.1,
         "depth": 6,
         "verbose": False,

@@ -6,10 +6,11 @@ from sklearn.base import clone
 
 from mcdensity.marginals.base import Marginal
 from mcdensity.marginals.kde import KernelDensity
+from mcdensity.marginals.tailed import TailedDensity
 
-__all__ = ["KernelDensity", "Marginal", "get_marginal", "list_marginals"]
+__all__ = ["KernelDensity", "Marginal", "TailedDensity", "get_marginal", "list_marginals"]
 
-_REGISTRY: dict[str, type[Marginal]] = {"kde": KernelDensity}
+_REGISTRY: dict[str, type[Marginal]] = {"kde": KernelDensity, "tailed": TailedDensity}
 
 
 def list_marginals() -> list[str]:
@@ -23,10 +24,10 @@ def get_marginal(marginal: str | Marginal) -> Marginal:
         if marginal not in _REGISTRY:
             raise ValueError(f"marginal={marginal!r} is not known; choose from {list_marginals()}.")
         return _REGISTRY[marginal]()
-    missing = [m for m in ("fit", "logpdf", "cdf", "ppf", "sample") if not hasattr(marginal, m)]
+    missing = [m for m in ("fit", "logpdf", "cdf", "ppf") if not hasattr(marginal, m)]
     if missing or isinstance(marginal, type):
         raise TypeError(
             f"marginal must be a name from {list_marginals()} or an object with the methods fit, "
-            f"logpdf, cdf, ppf and sample, got {marginal!r}."
+            f"logpdf, cdf and ppf, got {marginal!r}."
         )
     return clone(marginal, safe=False)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mcdensity._loglinear import LogLinear
-from mcdensity._validation import check_weights
+from mcdensity._validation import check_weights, weighted_quantile
 from mcdensity.marginals.base import Marginal
 
 __all__ = ["KernelDensity"]
@@ -18,6 +18,7 @@ __all__ = ["KernelDensity"]
 # fallen to exp(-32).
 _STEPS = 16
 _REACH = 8
+_MAX_NODES = 1 << 20
 
 _NORMAL_REFERENCE = (4 / 3) ** 0.2
 
@@ -38,7 +39,8 @@ class KernelDensity(Marginal):
     bandwidth : {"normal-reference", "silverman", "isj"} or float, default "normal-reference"
         With A = min(standard deviation, interquartile range / 1.349): 1.059 A n^(-1/5) (the
         paper's choice), 0.9 A n^(-1/5), Improved Sheather-Jones (better for several modes, wants
-        some hundreds of targets), or a number in the units of y.
+        some hundreds of targets), or a number, in the units of the y that `fit` is given (inside
+        `mcdensity.MCD` that is the standardised target).
 
     Attributes
     ----------
@@ -46,6 +48,8 @@ class KernelDensity(Marginal):
         The bandwidth in use.
     n_effective_ : float
         Number of targets; with weights, (sum of w)² / (sum of w²).
+    gaps_ : ndarray of shape (k, 2)
+        The stretches between targets that are too long for the kernels to fill.
 
     References
     ----------
@@ -84,7 +88,7 @@ class KernelDensity(Marginal):
         weight = np.ones(len(y)) if weight is None else weight
         self.n_effective_ = float(weight.sum() ** 2 / (weight**2).sum())
         self.bandwidth_ = self._select_bandwidth(y, weight)
-        self._law = _binned(y, weight, self.bandwidth_)
+        self._law, self.gaps_ = _binned(y, weight, self.bandwidth_)
         return self
 
     def _select_bandwidth(self, y: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
@@ -113,7 +117,7 @@ class KernelDensity(Marginal):
         factor = 0.9 if self.bandwidth == "silverman" else _NORMAL_REFERENCE
         mean = np.average(y, weights=weight)
         spread = float(np.sqrt(np.average((y - mean) ** 2, weights=weight)))
-        low, high = np.quantile(y, [0.25, 0.75], weights=weight, method="inverted_cdf")
+        low, high = weighted_quantile(y, [0.25, 0.75], weight)
         if high > low:
             spread = min(spread, (high - low) / 1.349)
         return float(factor * spread * self.n_effective_**-0.2)
@@ -137,17 +141,30 @@ class KernelDensity(Marginal):
         return result[()]
 
 
-def _binned(y: NDArray[np.float64], weight: NDArray[np.float64], bandwidth: float) -> LogLinear:
-    """Tabulate the density on stretches of the axis that are close enough to a target."""
+def _binned(
+    y: NDArray[np.float64], weight: NDArray[np.float64], bandwidth: float
+) -> tuple[LogLinear, NDArray[np.float64]]:
+    """Tabulate the density on stretches of the axis that are close enough to a target.
+
+    Returns
+    -------
+    law : LogLinear
+    gaps : ndarray of shape (k, 2)
+        What lies between the stretches.
+    """
     order = np.argsort(y)
     y, weight = y[order], weight[order]
-    step, reach = bandwidth / _STEPS, _STEPS * _REACH
     # A new stretch begins where two neighbours are further apart than both kernels reach.
     gap = np.diff(y) > 2 * _REACH * bandwidth
     stretch = np.concatenate([[0], np.cumsum(gap)])
     first = y[np.concatenate([[True], gap])]
     last = y[np.concatenate([gap, [True]])]
-    length = np.ceil((last - first) / step).astype(np.int64) + 2 * reach + 1
+    # Coarser where there would be too many nodes: scattered targets have stretches of their own.
+    for steps in (_STEPS, _STEPS // 2, _STEPS // 4):
+        step, reach = bandwidth / steps, steps * _REACH
+        length = np.ceil((last - first) / step).astype(np.int64) + 2 * reach + 1
+        if length.sum() <= _MAX_NODES:
+            break
     begin = np.concatenate([[0], np.cumsum(length)[:-1]])
 
     position = (y - first[stretch]) / step
@@ -159,8 +176,10 @@ def _binned(y: NDArray[np.float64], weight: NDArray[np.float64], bandwidth: floa
     count += np.bincount(cell + 1, weight * part, size)
 
     # The table of the kernel goes two steps further than the nodes, so that none is left empty.
-    offset = np.arange(-reach - 2, reach + 3) / _STEPS
+    offset = np.arange(-reach - 2, reach + 3) / steps
     density = np.convolve(count, np.exp(-0.5 * offset**2), mode="same")
     node = np.arange(size) - np.repeat(begin + reach, length)
     points = np.repeat(first, length) + node * step
-    return LogLinear(points[None], np.log(density)[None])
+    outer = _REACH * bandwidth
+    gaps = np.stack([last[:-1] + outer, first[1:] - outer], axis=1)
+    return LogLinear(points[None], np.log(density)[None]), gaps

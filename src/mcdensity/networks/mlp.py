@@ -1,20 +1,36 @@
-"""Multilayer perceptron."""
+"""Multilayer perceptrons: with batch norm and dropout, and plain.
+
+References
+----------
+Ioffe, Szegedy: Batch Normalization, 2015. Srivastava et al.: Dropout, 2014.
+"""
 
 from __future__ import annotations
 
 from torch import nn
 
-__all__ = ["mlp"]
+from mcdensity.networks.layers import StackedBatchNorm, StackedLinear, StackedNetwork
+
+__all__ = ["mlp", "mlp_plain"]
 
 
-def mlp(n_inputs: int, width: int = 128, depth: int = 2, dropout: float = 0.1) -> nn.Sequential:
-    """Build hidden layers of equal width, each with batch norm, ReLU and dropout, and one logit."""
-    layers: list[nn.Module] = []
+def mlp(
+    n_inputs: int, members: int = 1, width: int = 32, depth: int = 2, dropout: float = 0.1
+) -> StackedNetwork:
+    """Build hidden layers of equal width, each with batch norm, SiLU and dropout, and one logit."""
+    body: list[nn.Module] = []
     for i in range(depth):
-        layers += [
-            nn.Linear(width if i else n_inputs, width),
-            nn.BatchNorm1d(width),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-        ]
-    return nn.Sequential(*layers, nn.Linear(width, 1))
+        if i:
+            body.append(StackedLinear(members, width, width))
+        body += [StackedBatchNorm(members, width), nn.SiLU(), nn.Dropout(dropout)]
+    body.append(StackedLinear(members, width, 1))
+    return StackedNetwork(StackedLinear(members, n_inputs, width), nn.Sequential(*body))
+
+
+def mlp_plain(n_inputs: int, members: int = 1, width: int = 32, depth: int = 2) -> StackedNetwork:
+    """Build hidden layers of equal width with SiLU and nothing else, and one logit."""
+    body: list[nn.Module] = [nn.SiLU()]
+    for _ in range(depth - 1):
+        body += [StackedLinear(members, width, width), nn.SiLU()]
+    body.append(StackedLinear(members, width, 1))
+    return StackedNetwork(StackedLinear(members, n_inputs, width), nn.Sequential(*body))

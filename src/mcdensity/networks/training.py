@@ -1,72 +1,166 @@
-"""The one training loop of the package."""
+"""The one training loop of the package: a budget of steps, one cycle, the best weights kept."""
 
 from __future__ import annotations
 
-import numpy as np
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from mcdensity.contrast import ContrastSet
+__all__ = ["choose_device", "seeded", "train"]
 
-__all__ = ["train"]
+_EVALUATIONS = 12
+_PATIENCE = 6
 
 
 def train(
     module: nn.Module,
-    contrast: ContrastSet,
+    loss: Callable[[], Tensor],
+    score: Callable[[], Tensor] | None = None,
     *,
     steps: int,
-    batch_size: int,
     learning_rate: float,
     weight_decay: float,
-    rng: np.random.Generator,
-) -> nn.Module:
-    """Train a module from pairs to one logit, by binary cross-entropy.
+    clip: float = 5.0,
+    verbose: bool = False,
+) -> int:
+    """Train a module, or several that are stacked, and leave the best weights in it.
 
-    Batches are gathered from the pools by index: the matrix of all pairs is never made.
+    AdamW with a one-cycle schedule. The scores of held-out data are asked for a dozen times; each
+    member keeps the weights with which its own score was best, and training ends early, after the
+    peak of the learning rate, when no member has gained for half of the time.
+
+    Parameters
+    ----------
+    module : nn.Module
+        With several members the first axis of every parameter and buffer is that of the members.
+    loss : callable
+        Draws a batch and returns its loss, with gradients.
+    score : callable, optional
+        Scores of held-out data, shape (members,); higher is better. None: the last weights stay.
+    steps : int
+        Budget of steps.
+    learning_rate : float
+        The highest of the cycle.
+    weight_decay : float
+    clip : float
+        Largest norm of a gradient.
+    verbose : bool
+        Whether to show a progress bar.
+
+    Returns
+    -------
+    int
+        The number of steps that were taken.
     """
-    x = torch.as_tensor(contrast.x_pool, dtype=torch.float32)
-    y = torch.as_tensor(contrast.y_pool, dtype=torch.float32)
-    x_index, y_index = (
-        torch.as_tensor(i, dtype=torch.int64) for i in (contrast.x_index, contrast.y_index)
+    parameters = list(module.parameters())
+    optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=weight_decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, learning_rate, total_steps=max(steps, 2), pct_start=0.3
     )
-    label = torch.as_tensor(contrast.label, dtype=torch.float32)
-    weight = (
-        None if contrast.weight is None else torch.as_tensor(contrast.weight, dtype=torch.float32)
-    )
-    n, batch_size = len(label), min(batch_size, len(label))
+    every = max(1, steps // _EVALUATIONS)
+    keeper = _BestWeights(module)
+    since_gain = taken = 0
+    with _progress(steps, verbose) as advance:
+        for taken in range(1, steps + 1):
+            module.train()
+            value = loss()
+            if not torch.isfinite(value):
+                raise ValueError(
+                    "The loss of the neural network is not finite: its output is NaN or infinite. "
+                    "A network of your own may overflow; else try a smaller learning_rate."
+                )
+            optimizer.zero_grad(set_to_none=True)
+            value.backward()
+            nn.utils.clip_grad_norm_(parameters, clip)
+            optimizer.step()
+            schedule.step()
+            if score is not None and (taken % every == 0 or taken == steps):
+                module.eval()
+                with torch.no_grad():
+                    gained = keeper.keep(score())
+                since_gain = 0 if gained or taken < 0.3 * steps else since_gain + 1
+                if since_gain >= _PATIENCE:
+                    break
+            advance()
+    keeper.restore()
+    module.eval()
+    return taken
 
-    optimizer = torch.optim.AdamW(module.parameters(), lr=learning_rate, weight_decay=weight_decay)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps)
-    module.train()
-    order, position = rng.permutation(n), 0
-    for _ in range(steps):
-        if position + batch_size > n:
-            order, position = rng.permutation(n), 0
-        batch = torch.as_tensor(order[position : position + batch_size])
-        position += batch_size
-        pairs = torch.cat([x[x_index[batch]], y[y_index[batch]]], dim=1)
-        logit = as_logit(module(pairs))
-        loss = nn.functional.binary_cross_entropy_with_logits(
-            logit, label[batch], None if weight is None else weight[batch]
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-    return module.eval()
+
+class _BestWeights:
+    """The weights of each member at its best score."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.tensors = [*module.parameters(), *module.buffers()]
+        self.best: Tensor | None = None
+        self.copies: list[Tensor] = []
+
+    def keep(self, score: Tensor) -> bool:
+        """Keep the weights of the members that score better than ever; say whether any does."""
+        if self.best is None:
+            self.best = score.clone()
+            self.copies = [t.detach().clone() for t in self.tensors]
+            return True
+        better = score > self.best
+        self.best = torch.where(better, score, self.best)
+        for copy, tensor in zip(self.copies, self.tensors, strict=True):
+            if len(score) == 1 and better:
+                copy.copy_(tensor.detach())
+            elif len(score) > 1:
+                copy[better] = tensor.detach()[better]
+        return bool(better.any())
+
+    def restore(self) -> None:
+        """Put the kept weights back, if any were kept."""
+        with torch.no_grad():
+            for copy, tensor in zip(self.copies, self.tensors, strict=False):
+                tensor.copy_(copy)
 
 
-def as_logit(output: torch.Tensor) -> torch.Tensor:
-    """Turn a module's output, (batch,), (batch, 1) or two logits (batch, 2), into one logit."""
-    if output.ndim == 2 and output.shape[1] == 2:
-        return output[:, 1] - output[:, 0]
-    if output.ndim == 2 and output.shape[1] == 1:
-        return output[:, 0]
-    if output.ndim == 1:
-        return output
-    raise ValueError(
-        "The torch module must map (batch, p + 1) to one logit (batch, 1) or to two (batch, 2); "
-        f"it returned shape {tuple(output.shape)}."
-    )
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch for a while: its global generators are put back as they were."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def choose_device(device: str) -> torch.device:
+    """Turn "auto", "cpu" or "cuda" into a device that is there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f'device must be "auto", "cpu" or "cuda", got {device!r}.') from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f'device={device!r}, but torch finds no GPU here; use "auto" or "cpu".')
+    return chosen
+
+
+@contextmanager
+def _progress(total: int, verbose: bool) -> Iterator[Callable[[], None]]:
+    """Show how far training is: with rich where it is installed, else as a line of text."""
+    if not verbose:
+        yield lambda: None
+        return
+    try:
+        from rich.progress import Progress
+    except ImportError:
+        done = 0
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            sys.stderr.write(f"\rtraining: {done}/{total} steps")
+
+        yield advance
+        sys.stderr.write("\n")
+        return
+    with Progress() as bar:
+        task = bar.add_task("training", total=total)
+        yield lambda: bar.advance(task)

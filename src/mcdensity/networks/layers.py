@@ -1,0 +1,148 @@
+"""Layers for several networks at once: every tensor has a first axis for the members.
+
+Training five small networks one after the other spends most of its time in calls; as one batched
+product they cost little more than one. Shapes are (members, rows, features).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["StackedBatchNorm", "StackedLinear", "StackedNetwork"]
+
+
+class StackedLinear(nn.Module):
+    """A linear layer for each member.
+
+    Parameters
+    ----------
+    members, n_inputs, n_outputs : int
+    lecun : bool, default False
+        Normal weights of variance 1 / n_inputs and no bias at the start, which self-normalising
+        networks need; else torch's default.
+    """
+
+    def __init__(self, members: int, n_inputs: int, n_outputs: int, lecun: bool = False) -> None:
+        super().__init__()
+        weight, bias = torch.empty(members, n_inputs, n_outputs), torch.zeros(members, 1, n_outputs)
+        bound = 1 / math.sqrt(n_inputs)
+        if lecun:
+            weight.normal_(0, bound)
+        else:
+            weight.uniform_(-bound, bound)
+            bias.uniform_(-bound, bound)
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x W + b."""
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class StackedBatchNorm(nn.Module):
+    """Batch normalisation over the rows, for each member."""
+
+    mean: Tensor
+    var: Tensor
+
+    def __init__(self, members: int, n_features: int, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.scale = nn.Parameter(torch.ones(members, 1, n_features))
+        self.shift = nn.Parameter(torch.zeros(members, 1, n_features))
+        self.register_buffer("mean", torch.zeros(members, 1, n_features))
+        self.register_buffer("var", torch.ones(members, 1, n_features))
+
+    def affine(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the factor and the constant that normalising amounts to."""
+        factor = self.scale * torch.rsqrt(var + 1e-5)
+        return factor, self.shift - mean * factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise; in training by the batch, which also moves the running values."""
+        mean, var = self.mean, self.var
+        if self.training:
+            var, mean = torch.var_mean(x, dim=1, keepdim=True, correction=0)
+            with torch.no_grad():
+                self.mean.lerp_(mean, self.momentum)
+                self.var.lerp_(var, self.momentum)
+        factor, constant = self.affine(mean, var)
+        return torch.addcmul(constant, x, factor)
+
+
+class StackedNetwork(nn.Module):
+    """A first linear layer, and a body from there to one logit.
+
+    The first layer is linear in (x, y), so for n rows and G values of y it is the sum of an (n, h)
+    and a (G, h) matrix: `outer` computes each once.
+
+    Parameters
+    ----------
+    first : StackedLinear
+    body : nn.Module
+        Maps (members, rows, h) to (members, rows, 1).
+    """
+
+    def __init__(self, first: StackedLinear, body: nn.Sequential) -> None:
+        super().__init__()
+        self.first, self.body = first, body
+
+    def forward(self, pairs: Tensor) -> Tensor:
+        """Logits of pairs (members, rows, p + 1), shape (members, rows)."""
+        return self.body(self.first(pairs))[..., 0]
+
+    def folded(self) -> StackedNetwork:
+        """Return a network for prediction only, its batch norms merged into the layers before."""
+        layers: list[nn.Module] = [self.first, *self.body]
+        out: list[nn.Module] = []
+        for layer in layers:
+            previous = out[-1] if out else None
+            if isinstance(layer, StackedBatchNorm) and isinstance(previous, StackedLinear):
+                factor, constant = layer.affine(layer.mean, layer.var)
+                merged = object.__new__(StackedLinear)
+                nn.Module.__init__(merged)
+                merged.weight = nn.Parameter((previous.weight * factor).detach())
+                merged.bias = nn.Parameter((previous.bias * factor + constant).detach())
+                out[-1] = merged
+            elif not isinstance(layer, nn.Dropout | nn.AlphaDropout):
+                out.append(layer)
+        first = out[0]
+        assert isinstance(first, StackedLinear)
+        return StackedNetwork(first, nn.Sequential(*out[1:])).eval()
+
+    def outer(self, X: Tensor, Y: Tensor, block: int, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """Apply `reduce` to the logits, (members, rows, m), of rows X at points Y.
+
+        Parameters
+        ----------
+        X : Tensor of shape (n, p)
+        Y : Tensor of shape (n, m), or (1, m) for points that all rows share
+        block : int
+            Pairs to work at once, so that what passes between layers stays in the cache.
+        reduce : callable
+            From (members, rows, m) to (rows, m).
+        """
+        p, (n, m) = X.shape[1], (len(X), Y.shape[1])
+        weight, bias = self.first.weight, self.first.bias
+        members, hidden = weight.shape[0], weight.shape[2]
+        of_x = torch.matmul(X, weight[:, :p]) + bias  # (members, n, h)
+        of_y = weight[:, p]  # (members, h)
+        shared = (Y[0, :, None] * of_y[:, None]) if len(Y) == 1 else None  # (members, m, h)
+        out = torch.empty(n, m)
+        columns = min(m, block)
+        rows = max(1, block // columns)
+        for i in range(0, n, rows):
+            for j in range(0, m, columns):
+                part = of_x[:, i : i + rows, None]
+                if shared is None:
+                    y = Y[i : i + rows, j : j + columns, None] * of_y[:, None, None]
+                else:
+                    y = shared[:, None, j : j + columns]
+                hidden_block = (part + y).reshape(members, -1, hidden)
+                logit = self.body(hidden_block)[..., 0]
+                count = min(rows, n - i)
+                out[i : i + rows, j : j + columns] = reduce(logit.reshape(members, count, -1))
+        return out

@@ -1,0 +1,316 @@
+"""Neural discriminators: architectures, training, prediction on a grid."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mcdensity import MCD, build_contrast, stack_targets
+from mcdensity.baselines import MarginalBaseline
+from mcdensity.discriminators import get_discriminator
+from mcdensity.networks import glu, mlp, resnet, snn
+from mcdensity.networks.layers import StackedBatchNorm, StackedLinear
+from mcdensity.networks.training import train
+
+ARCHITECTURES = {
+    "mlp": mlp.mlp,
+    "mlp-plain": mlp.mlp_plain,
+    "resnet": resnet.resnet,
+    "glu": glu.glu,
+    "snn": snn.snn,
+}
+pytestmark = pytest.mark.filterwarnings("ignore:ratio=:UserWarning")
+
+
+def data(n=100, p=2, seed=0, noise=0.5):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    return X, X[:, 0] + noise * rng.normal(size=n)
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def name(request):
+    return request.param
+
+
+def trained(name, members=3, n_inputs=4):
+    """A network whose batch norms have seen data."""
+    torch.manual_seed(0)
+    network = ARCHITECTURES[name](n_inputs, members=members, width=8)
+    for _ in range(5):
+        network(torch.randn(members, 50, n_inputs) * 2 + 1)
+    return network.eval()
+
+
+def test_members_are_independent(name):
+    network = trained(name)
+    pairs = torch.randn(3, 20, 4)
+    changed = pairs.clone()
+    changed[1] += 1
+    before, after = network(pairs), network(changed)
+    assert before.shape == (3, 20)
+    assert torch.equal(before[[0, 2]], after[[0, 2]])
+    assert not torch.allclose(before[1], after[1])
+
+
+def test_folding_changes_nothing(name):
+    network = trained(name)
+    pairs = torch.randn(3, 20, 4)
+    folded = network.folded()
+    torch.testing.assert_close(folded(pairs), network(pairs), rtol=1e-4, atol=1e-5)
+    if name == "mlp":
+        assert not any(isinstance(m, StackedBatchNorm | nn.Dropout) for m in folded.modules())
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_outer_sum_is_the_forward_pass(name, shared, block):
+    network = trained(name).folded()
+    X = torch.randn(6, 3)
+    Y = torch.randn(1 if shared else 6, 11)
+    pairs = torch.cat([X[:, None].expand(6, 11, 3), Y.expand(6, 11)[..., None]], dim=-1)
+    expected = network(pairs.reshape(1, 66, 4).expand(3, -1, -1)).mean(0).reshape(6, 11)
+    out = network.outer(X, Y, block, lambda logits: logits.mean(0))
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_stacked_layers_are_torch_layers():
+    linear, norm = StackedLinear(1, 4, 5), StackedBatchNorm(1, 5)
+    reference = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5))
+    with torch.no_grad():
+        reference[0].weight.copy_(linear.weight[0].T)
+        reference[0].bias.copy_(linear.bias[0, 0])
+    x = torch.randn(30, 4)
+    torch.testing.assert_close(norm(linear(x[None]))[0], reference(x), rtol=1e-4, atol=1e-5)
+    norm.eval()
+    reference.eval()
+    # torch keeps the unbiased variance, ours the biased one.
+    torch.testing.assert_close(norm(linear(x[None]))[0], reference(x), rtol=0.02, atol=0.02)
+
+
+def test_each_member_keeps_its_best_weights():
+    """One member gets better all the time, the other worse."""
+    module = StackedLinear(2, 1, 1)
+    with torch.no_grad():
+        module.weight.fill_(0)
+        module.bias.fill_(0)
+
+    def score():
+        return torch.stack([-((module.bias[0, 0, 0] - 1) ** 2), -(module.bias[1, 0, 0] ** 2)])
+
+    taken = train(
+        module, lambda: ((module.bias - 1) ** 2).sum(), score,
+        steps=200, learning_rate=0.05, weight_decay=0.0,
+    )  # fmt: skip
+    assert module.bias[0, 0, 0] > 0.9
+    assert module.bias[1, 0, 0] < 0.2
+    assert taken == 200
+
+
+def test_training_stops_early():
+    module = StackedLinear(1, 1, 1)
+    taken = train(
+        module, lambda: (module.bias**2).sum(), lambda: torch.zeros(1),
+        steps=600, learning_rate=0.01, weight_decay=0.0,
+    )  # fmt: skip
+    assert 180 < taken < 600
+
+
+def test_learns_where_there_is_something(name):
+    X, y = data(200)
+    X_new, y_new = data(500, seed=1)
+    model = MCD(discriminator=name, random_state=0).fit(X, y)
+    gain = model.score(X_new, y_new) - MarginalBaseline("tailed").fit(X, y).score(X_new, y_new)
+    # The most there is to gain: the mutual information, 0.5 log(1 + 1 / 0.5²) = 0.80.
+    assert 0.4 < gain < 0.9
+    assert model.discriminator_.trust_ > 0.5
+    assert model.discriminator_.gain_ > 0.3
+
+
+def test_says_so_where_there_is_nothing(name):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 5)), rng.normal(size=200)
+    model = MCD(discriminator=name, random_state=0).fit(X, y)
+    X_new, y_new = rng.normal(size=(500, 5)), rng.normal(size=500)
+    loss = MarginalBaseline("tailed").fit(X, y).score(X_new, y_new) - model.score(X_new, y_new)
+    assert loss < 0.05
+
+
+@pytest.mark.parametrize(
+    "case", ["tiny y", "huge y", "heavy tails", "many columns", "identical x", "integers"]
+)
+def test_training_never_diverges(case):
+    rng = np.random.default_rng(0)
+    X, y = data(150)
+    X_new, y_new = data(300, seed=1)
+    if case == "tiny y":
+        y, y_new = 1e-6 * y, 1e-6 * y_new
+    elif case == "huge y":
+        y, y_new = 1e6 * y, 1e6 * y_new
+    elif case == "heavy tails":
+        y, y_new = rng.standard_t(2, size=150), rng.standard_t(2, size=300)
+    elif case == "many columns":
+        X, X_new = rng.normal(size=(150, 300)), rng.normal(size=(300, 300))
+    elif case == "identical x":
+        X, X_new = np.ones_like(X), np.ones_like(X_new)
+    else:
+        y, y_new = np.round(y), np.round(y_new)
+    model = MCD(random_state=0).fit(X, y)
+    density = model.logpdf(X_new, y_new)
+    assert np.isfinite(density).all()
+    assert density.mean() > MarginalBaseline("tailed").fit(X, y).score(X_new, y_new) - 0.05
+
+
+def test_torch_is_left_as_it_was():
+    state, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    dtype = torch.get_default_dtype()
+    X, y = data(50)
+    first = MCD(random_state=3).fit(X, y).predict(X)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert torch.get_num_threads() == threads
+    assert torch.get_default_dtype() == dtype
+    torch.manual_seed(99)
+    np.testing.assert_array_equal(MCD(random_state=3).fit(X, y).predict(X), first)
+
+
+def test_held_out_observations_are_in_no_batch():
+    """Groups of three rows: whatever row of a group is held out, none is trained on."""
+    from mcdensity.discriminators.neural import _TrainingData
+
+    X, _ = data(30)
+    X, y, groups = stack_targets(X, np.random.default_rng(0).normal(size=(30, 3)))
+    X = np.column_stack([groups, groups]).astype(float)
+    contrast = build_contrast(X, y, ratio=0.1, groups=groups, random_state=0)
+    cpu = torch.device("cpu")
+    training = _TrainingData(contrast, 5, 0.2, True, np.random.default_rng(0), cpu)
+    held = [set(v[:, 0].unique().tolist()) for v in training.validation]
+    assert len(set.union(*held)) == 30
+    of_y = dict(zip(y.astype(np.float32).tolist(), groups.tolist(), strict=True))
+    for _ in range(20):
+        pairs, _ = training.batch(16, 48)
+        for member in range(5):
+            x = set(pairs[member, :, 0].tolist())
+            y_groups = {of_y[v] for v in pairs[member, :, 2].tolist()}
+            assert not held[member] & (x | y_groups)
+        broken_x = pairs[:, 16:, 0].numpy()
+        broken_y = np.vectorize(of_y.get)(pairs[:, 16:, 2].numpy())
+        assert (broken_x != broken_y).all()
+        joint_y = np.vectorize(of_y.get)(pairs[:, :16, 2].numpy())
+        assert (pairs[:, :16, 0].numpy() == joint_y).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"width": 8},
+        {"depth": 3},
+        {"dropout": 0.5},
+        {"members": 2},
+        {"steps": 10},
+        {"batch_size": 32},
+        {"learning_rate": 1e-4},
+        {"weight_decay": 10.0},
+        {"class_weight": None},
+        {"validation_share": 0.4},
+        {"fresh_pairs": False},
+    ],
+    ids=str,
+)
+def test_every_parameter_changes_something(change):
+    X, y = data(60)
+    usual = MCD(discriminator_params={"steps": 30}, random_state=0).fit(X, y)
+    other = MCD(discriminator_params={"steps": 30} | change, random_state=0).fit(X, y)
+    assert not np.allclose(usual.predict(X), other.predict(X), rtol=1e-6)
+
+
+def test_class_weight_changes_the_ratio():
+    X, y = data(200)
+    models = [
+        MCD(discriminator_params={"class_weight": w}, random_state=0).fit(X, y)
+        for w in ("balanced", None)
+    ]
+    assert models[0].discriminator_.ratio_ == 0.5
+    assert models[1].discriminator_.ratio_ == models[1].ratio_
+    # Both estimate the same density.
+    first, second = (m.predict_quantiles([[1.0, 0.0]]) for m in models)
+    np.testing.assert_allclose(first, second, atol=0.4)
+
+
+def test_batches_larger_than_the_data():
+    X, y = data(30)
+    model = MCD(discriminator_params={"batch_size": 5000, "steps": 5}, random_state=0).fit(X, y)
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_very_few_rows():
+    X, y = data(5)
+    model = MCD(discriminator_params={"steps": 20}, random_state=0).fit(X, y)
+    assert model.discriminator_.trust_ == 1
+    assert np.isfinite(model.predict_quantiles(X)).all()
+
+
+def test_weights_and_groups_and_extra_data_together():
+    X, _ = data(40)
+    X, y, groups = stack_targets(X, np.random.default_rng(0).normal(size=(40, 3)))
+    model = MCD(discriminator_params={"steps": 20}, random_state=0)
+    model.fit(
+        X,
+        y,
+        sample_weight=np.random.default_rng(1).uniform(0.1, 2, size=len(y)),
+        X_unlabeled=X[:10] + 1,
+        y_marginal=y[:7] + 0.1,
+        groups=groups,
+    )
+    assert np.isfinite(model.predict_quantiles(X)).all()
+
+
+class Scaled(nn.Module):
+    """A module whose output can be made NaN."""
+
+    def __init__(self, n_inputs, factor=1.0):
+        super().__init__()
+        self.layer, self.factor = nn.Linear(n_inputs, 1), factor
+
+    def forward(self, pairs):
+        return self.layer(pairs) * self.factor
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"device": "cuda"}, ValueError, "torch finds no GPU here"),
+        ({"device": "abacus"}, ValueError, "device must be"),
+        ({"validation_share": 0.99}, ValueError, "leaves less than 2 of 30 observations to train"),
+        ({"validation_share": 1.0}, ValueError, r"validation_share must lie in \[0, 1\)"),
+        ({"batch_size": 1}, ValueError, "batch_size must be at least 2"),
+        ({"class_weight": "x"}, ValueError, "class_weight must be"),
+        ({"hidden": 3}, TypeError, "discriminator_params do not fit 'mlp': .*'hidden'"),
+    ],
+)
+def test_bad_parameters(parameters, error, message):
+    if parameters.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(error, match=message):
+        MCD(discriminator_params=parameters, random_state=0).fit(*data(30))
+
+
+def test_a_module_that_returns_nan():
+    with pytest.raises(ValueError, match="loss of the neural network is not finite"):
+        MCD(discriminator=Scaled(3, float("nan")), random_state=0).fit(*data(30))
+    good = MCD(discriminator=Scaled(3), discriminator_params={"steps": 5}, random_state=0)
+    good.fit(*data(30)).discriminator_.module_.factor = float("nan")
+    with pytest.raises(ValueError, match="returned NaN"):
+        good.predict([[0.0, 0.0]])
+
+
+def test_module_with_parameters_of_its_own():
+    model = MCD(
+        discriminator=Scaled,
+        discriminator_params={"module_params": {"factor": 2.0}, "steps": 5, "weight_decay": 0.1},
+        random_state=0,
+    ).fit(*data(30))
+    assert model.discriminator_.module_.factor == 2.0
+
+
+def test_named_parameters_are_listed():
+    assert get_discriminator("glu", width=7, steps=3).module_params == {"width": 7}
