@@ -9,7 +9,7 @@ from mcdensity import MCD, build_contrast, stack_targets
 from mcdensity.baselines import MarginalBaseline
 from mcdensity.discriminators import get_discriminator
 from mcdensity.networks import glu, mlp, resnet, snn
-from mcdensity.networks.layers import StackedBatchNorm, StackedLinear
+from mcdensity.networks.layers import StackedBatchNorm, StackedDropout, StackedLinear
 from mcdensity.networks.training import train
 
 ARCHITECTURES = {
@@ -59,7 +59,7 @@ def test_folding_changes_nothing(name):
     folded = network.folded()
     torch.testing.assert_close(folded(pairs), network(pairs), rtol=1e-4, atol=1e-5)
     if name == "mlp":
-        assert not any(isinstance(m, StackedBatchNorm | nn.Dropout) for m in folded.modules())
+        assert not any(isinstance(m, StackedBatchNorm | StackedDropout) for m in folded.modules())
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -86,6 +86,16 @@ def test_stacked_layers_are_torch_layers():
     reference.eval()
     # torch keeps the unbiased variance, ours the biased one.
     torch.testing.assert_close(norm(linear(x[None]))[0], reference(x), rtol=0.02, atol=0.02)
+
+
+def test_dropout_keeps_the_mean():
+    dropout = StackedDropout(0.25)
+    x = torch.ones(2, 400, 50)
+    out = dropout(x)
+    assert torch.equal(out[0], out[1])
+    assert out.mean().item() == pytest.approx(1, abs=0.03)
+    assert (out == 0).float().mean().item() == pytest.approx(0.25, abs=0.02)
+    assert torch.equal(dropout.eval()(x), x)
 
 
 def test_each_member_keeps_its_best_weights():
@@ -183,7 +193,7 @@ def test_held_out_observations_are_in_no_batch():
     contrast = build_contrast(X, y, ratio=0.1, groups=groups, random_state=0)
     cpu = torch.device("cpu")
     training = _TrainingData(contrast, 5, 0.2, True, np.random.default_rng(0), cpu)
-    held = [set(v[:, 0].unique().tolist()) for v in training.validation]
+    held = [set(v[:, 0].unique().tolist()) for v in training.validation_x]
     assert len(set.union(*held)) == 30
     of_y = dict(zip(y.astype(np.float32).tolist(), groups.tolist(), strict=True))
     for _ in range(20):

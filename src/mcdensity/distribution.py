@@ -391,13 +391,12 @@ class GridDistribution(ConditionalDistribution):
 
     def _coordinate(self, y: Array) -> tuple[Array, Array]:
         """Coordinates of points y, and the logarithms of their derivatives with respect to y."""
-        y = (y - self._loc) / self._scale
-        if self._reference is None:
-            return y, np.full_like(y, -np.log(self._scale))
         # A grid that all rows share (a broadcast row) is worked once.
-        shared = len(y) > 1 and y.strides[0] == 0
-        once = y[:1] if shared else y
-        u, log_f = self._reference.cdf(once), self._reference.logpdf(once) - np.log(self._scale)
+        once = ((y[:1] if _is_shared(y) else y) - self._loc) / self._scale
+        log_scale = np.log(self._scale)
+        if self._reference is None:
+            return np.broadcast_to(once, y.shape), np.full(y.shape, -log_scale)
+        u, log_f = self._reference.cdf(once), self._reference.logpdf(once) - log_scale
         return np.broadcast_to(u, y.shape), np.broadcast_to(log_f, y.shape)
 
     def _point(self, coordinate: Array) -> Array:
@@ -429,8 +428,7 @@ class GridDistribution(ConditionalDistribution):
             return self._point(law.knots), value, law.mass, law.outside, reach
         # The outer cells reach to infinity; their mass is next to nothing.
         inner = law.knots[:, 1:-1]
-        shared = len(inner) > 1 and inner.strides[0] == 0
-        y = self._point(inner[:1] if shared else inner)
+        y = self._point(inner[:1] if _is_shared(inner) else inner)
         log_f = self._reference.logpdf((y - self._loc) / self._scale) - np.log(self._scale)
         outside = law.mass[:, [0, -1]]
         value = law.value[:, 1:-1] + log_f
@@ -515,6 +513,11 @@ class GridDistribution(ConditionalDistribution):
             enough = self._mass_above(middle) >= coverage
             low, high = np.where(enough, middle, low), np.where(enough, high, middle)
         return [_region(*row) for row in zip(y, value, reach, low, strict=True)]
+
+
+def _is_shared(rows: Array) -> bool:
+    """Whether all rows are one and the same, broadcast."""
+    return len(rows) > 1 and rows.strides[0] == 0
 
 
 def _falling(n: int, k: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, Self
@@ -27,16 +28,24 @@ __all__ = ["NeuralDiscriminator", "glu", "mlp", "mlp_plain", "resnet", "snn"]
 
 Array = NDArray[np.float64]
 
-# Values of y, at quantiles, over which held-out densities are normalised.
-_QUANTILES = 128
-# Held-out rows of a member that are looked at.
-_MAX_VALIDATION_ROWS = 256
+# Values of y, at quantiles, over which held-out densities are normalised: while training, and in
+# the end, when it is decided how far to trust the network.
+_QUANTILES = 64
+_FINAL_QUANTILES = 256
+# Held-out rows that are looked at, of all members together.
+_MAX_VALIDATION_ROWS = 500
 # With fewer observations none are held out.
 _LEAST_OBSERVATIONS = 10
 # Numbers that pass between two layers at once when predicting: a megabyte of single precision.
 _CACHE = 1 << 18
 # A quarter of a batch are joint pairs, whatever the ratio.
 _JOINT_SHARE = 0.25
+# Shapes of the networks by the number of observations; chosen on the nine density models of the
+# paper with 100 rows, and on the inverse sinusoid with 1400.
+_SMALL, _LARGE = 500, 10_000
+_SMALL_SHAPE: dict[str, Any] = {"members": 5, "width": 32, "depth": 2, "dropout": 0.1}
+_MEDIUM_SHAPE: dict[str, Any] = {"members": 3, "width": 64, "depth": 3, "dropout": 0.02}
+_LARGE_SHAPE: dict[str, Any] = {"members": 1, "width": 128, "depth": 3, "dropout": 0.02}
 # Standard errors of held-out gain that are given away for less trust in the network.
 _CAUTION = 0.3
 
@@ -59,15 +68,15 @@ class NeuralDiscriminator(Discriminator):
     module_params : dict, optional
         More arguments for a class or function.
     members : int, optional
-        Networks in the ensemble, for the architectures of this package; by default 5 below 10,000
-        observations, else 1.
+        Networks in the ensemble, for the architectures of this package; by default 5 below 500
+        observations, 3 below 10,000, else 1.
     steps : int, optional
-        Budget of training steps; by default 200 for 100 observations, growing with the cube root
+        Budget of training steps; by default 200 for 100 observations, growing with the square root
         of their number up to 2000. It does not grow with the number of pairs.
     batch_size : int, default 256
         Pairs a member sees in a step; a quarter are joint pairs.
-    learning_rate : float, default 0.01
-        The highest of the one-cycle schedule.
+    learning_rate : float, optional
+        The highest of the one-cycle schedule; by default 0.01 below 500 observations, else 0.02.
     weight_decay : float, default 0.01
         Of AdamW.
     class_weight : {"balanced", None}, default "balanced"
@@ -100,7 +109,7 @@ class NeuralDiscriminator(Discriminator):
         members: int | None = None,
         steps: int | None = None,
         batch_size: int = 256,
-        learning_rate: float = 1e-2,
+        learning_rate: float | None = None,
         weight_decay: float = 1e-2,
         class_weight: str | None = "balanced",
         validation_share: float = 0.2,
@@ -128,7 +137,10 @@ class NeuralDiscriminator(Discriminator):
         n = contrast.n_observations
         steps = self.steps
         if steps is None:
-            steps = int(np.clip(200 * (n / 100) ** (1 / 3), 100, 2000))
+            steps = int(np.clip(200 * (n / 100) ** 0.5, 100, 2000))
+        learning_rate = self.learning_rate
+        if learning_rate is None:
+            learning_rate = 0.01 if n < _SMALL else 0.02
         with seeded(int(random_state.integers(2**31))):
             module, members = self._build(contrast)
             module = module.to(device)
@@ -152,21 +164,21 @@ class NeuralDiscriminator(Discriminator):
                 factor = 1 / (1 - self.ratio_), 1 / self.ratio_
                 return factor[0] * joint.mean(1).sum() + factor[1] * broken.mean(1).sum()
 
-            def log_ratios() -> Tensor:
-                return data.evaluate(module) - shift
+            def log_ratios(quantiles: int) -> Tensor:
+                return data.evaluate(module, quantiles) - shift
 
             self.n_steps_ = train(
                 module,
                 loss,
-                (lambda: data.score(log_ratios())) if data.held_out else None,
+                (lambda: data.score(log_ratios(_QUANTILES))) if data.held_out else None,
                 steps=steps,
-                learning_rate=self.learning_rate,
+                learning_rate=learning_rate,
                 weight_decay=self.weight_decay,
                 verbose=self.verbose,
             )
             with torch.no_grad():
                 self.trust_, self.gain_ = (
-                    data.trust(log_ratios()) if data.held_out else (1.0, np.nan)
+                    data.trust(log_ratios(_FINAL_QUANTILES)) if data.held_out else (1.0, np.nan)
                 )
         module = module.cpu()
         self.module_ = module.folded() if isinstance(module, StackedNetwork) else module.module
@@ -197,9 +209,11 @@ class NeuralDiscriminator(Discriminator):
         if ours:
             n = contrast.n_observations
             few = n < _LEAST_OBSERVATIONS or self.validation_share == 0
-            members = self.members or (5 if n < 10_000 and not few else 1)
+            usual = _SMALL_SHAPE if n < _SMALL else _MEDIUM_SHAPE if n < _LARGE else _LARGE_SHAPE
+            members = self.members or (1 if few else usual["members"])
+            accepted = inspect.signature(self.module).parameters
+            params = {k: v for k, v in usual.items() if k in accepted} | params
             params["members"] = members
-            params.setdefault("width", 32 if n < 500 else 64 if n < 10_000 else 128)
         module = self.module(n_inputs, **params)
         if not isinstance(module, nn.Module):
             raise TypeError(
@@ -367,38 +381,40 @@ class _TrainingData:
         rng: np.random.Generator,
     ) -> None:
         rows = [rng.permutation(np.flatnonzero(np.isin(unit, h))) for h in held]
-        size = min(_MAX_VALIDATION_ROWS, *(len(r) for r in rows))
+        size = min(max(1, _MAX_VALIDATION_ROWS // self.members), *(len(r) for r in rows))
         chosen = np.stack([r[:size] for r in rows])
-        level = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-        weight = None
+        self.validation_x, self.validation_y = self.x[chosen], self.y[chosen]
+        row_weight = np.ones(chosen.shape)
+        self.pool_weight = None
         if self.row_weight is not None:
-            weight = np.ones(len(contrast.y_pool))
-            weight[: len(self.row_weight)] = self.row_weight
-        points = weighted_quantile(contrast.y_pool[:, 0], level, weight)
-        grid = torch.as_tensor(points, dtype=torch.float32, device=self.device)
-        x, own = self.x[chosen], self.y[chosen]  # (members, rows, p), (members, rows, 1)
-        y = torch.cat([own, grid.expand(*own.shape[:2], -1)], dim=-1)
-        pairs = torch.cat([x[:, :, None].expand(-1, -1, y.shape[2], -1), y[..., None]], dim=-1)
-        self.validation = pairs.flatten(1, 2)
-        self.validation_shape = y.shape
-        row_weight = np.ones(chosen.shape) if self.row_weight is None else self.row_weight[chosen]
+            row_weight = self.row_weight[chosen]
+            self.pool_weight = np.ones(len(contrast.y_pool))
+            self.pool_weight[: len(self.row_weight)] = self.row_weight
+        self.targets = contrast.y_pool[:, 0]
         self.validation_weight = torch.as_tensor(
             row_weight, dtype=torch.float32, device=self.device
         )
 
-    def evaluate(self, module: nn.Module) -> Tensor:
-        """Logits of held-out rows at their own y and at the quantiles, (members, rows, 1 + G)."""
-        block = 1 << 17
-        parts = [
-            module(self.validation[:, i : i + block])
-            for i in range(0, self.validation.shape[1], block)
-        ]
-        return torch.cat(parts, dim=1).reshape(self.validation_shape)
+    def evaluate(self, module: nn.Module, quantiles: int) -> Tensor:
+        """Logits of held-out rows at their own y and at quantiles of y, (members, rows, 1 + G)."""
+        level = (np.arange(quantiles) + 0.5) / quantiles
+        points = weighted_quantile(self.targets, level, self.pool_weight)
+        grid = torch.as_tensor(points, dtype=torch.float32, device=self.device)
+        x, own = self.validation_x, self.validation_y  # (members, rows, p), (members, rows, 1)
+        y = torch.cat([own, grid.expand(*own.shape[:2], -1)], dim=-1)
+        rows = max(1, (1 << 15) // y.shape[2])
+        parts = []
+        for i in range(0, x.shape[1], rows):
+            some = slice(i, i + rows)
+            wide = x[:, some, None].expand(-1, -1, y.shape[2], -1)
+            pairs = torch.cat([wide, y[:, some, :, None]], dim=-1)
+            parts.append(module(pairs.flatten(1, 2)).reshape(pairs.shape[:3]))
+        return torch.cat(parts, dim=1)
 
     def gains(self, log_ratio: Tensor, trust: float = 1.0) -> Tensor:
         """Log-likelihood of each held-out row above that of the marginal, (members, rows)."""
         scaled = trust * log_ratio
-        normaliser = torch.logsumexp(scaled[..., 1:], dim=-1) - math.log(_QUANTILES)
+        normaliser = torch.logsumexp(scaled[..., 1:], dim=-1) - math.log(scaled.shape[-1] - 1)
         return scaled[..., 0] - normaliser
 
     def score(self, log_ratio: Tensor) -> Tensor:
@@ -416,7 +432,7 @@ class _TrainingData:
         The least factor whose gain is not clearly below the best: a part of a standard error of
         the difference is given away, since the rows have already chosen when to stop.
         """
-        candidates = np.linspace(0, 1.5, 31)
+        candidates = np.linspace(0, 2, 41)
         weight = (self.validation_weight / self.validation_weight.sum()).double().flatten()
         gains = torch.stack(
             [self.gains(log_ratio, float(a)).double().flatten() for a in candidates]

@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from mcdensity.networks.layers import StackedBatchNorm, StackedLinear, StackedNetwork
+from mcdensity.networks.layers import (
+    StackedBatchNorm,
+    StackedDropout,
+    StackedLinear,
+    StackedNetwork,
+)
 
 __all__ = ["glu"]
 
@@ -23,6 +28,6 @@ def glu(
     for i in range(depth):
         if i:
             body.append(StackedLinear(members, width, 2 * width))
-        body += [StackedBatchNorm(members, 2 * width), nn.GLU(), nn.Dropout(dropout)]
+        body += [StackedBatchNorm(members, 2 * width), nn.GLU(), StackedDropout(dropout)]
     body.append(StackedLinear(members, width, 1))
     return StackedNetwork(StackedLinear(members, n_inputs, 2 * width), nn.Sequential(*body))

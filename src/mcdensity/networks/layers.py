@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["StackedBatchNorm", "StackedLinear", "StackedNetwork"]
+__all__ = ["StackedBatchNorm", "StackedDropout", "StackedLinear", "StackedNetwork"]
 
 
 class StackedLinear(nn.Module):
@@ -65,12 +65,29 @@ class StackedBatchNorm(nn.Module):
         """Normalise; in training by the batch, which also moves the running values."""
         mean, var = self.mean, self.var
         if self.training:
-            var, mean = torch.var_mean(x, dim=1, keepdim=True, correction=0)
+            # Twice as fast here as torch.var_mean, which does not like to reduce a middle axis.
+            mean = x.mean(dim=1, keepdim=True)
+            var = (x - mean).square().mean(dim=1, keepdim=True)
             with torch.no_grad():
                 self.mean.lerp_(mean, self.momentum)
                 self.var.lerp_(var, self.momentum)
         factor, constant = self.affine(mean, var)
         return torch.addcmul(constant, x, factor)
+
+
+class StackedDropout(nn.Module):
+    """Dropout with one mask for all members: drawing it is what dropout costs on a CPU."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        """In training set a random share of the features to zero and scale the others up."""
+        if not self.training or self.share == 0:
+            return x
+        keep = torch.rand(x.shape[1:], device=x.device) >= self.share
+        return x * (keep / (1 - self.share))
 
 
 class StackedNetwork(nn.Module):
@@ -107,7 +124,7 @@ class StackedNetwork(nn.Module):
                 merged.weight = nn.Parameter((previous.weight * factor).detach())
                 merged.bias = nn.Parameter((previous.bias * factor + constant).detach())
                 out[-1] = merged
-            elif not isinstance(layer, nn.Dropout | nn.AlphaDropout):
+            elif not isinstance(layer, StackedDropout | nn.AlphaDropout):
                 out.append(layer)
         first = out[0]
         assert isinstance(first, StackedLinear)

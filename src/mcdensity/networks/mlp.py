@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from mcdensity.networks.layers import StackedBatchNorm, StackedLinear, StackedNetwork
+from mcdensity.networks.layers import (
+    StackedBatchNorm,
+    StackedDropout,
+    StackedLinear,
+    StackedNetwork,
+)
 
 __all__ = ["mlp", "mlp_plain"]
 
@@ -22,7 +27,7 @@ def mlp(
     for i in range(depth):
         if i:
             body.append(StackedLinear(members, width, width))
-        body += [StackedBatchNorm(members, width), nn.SiLU(), nn.Dropout(dropout)]
+        body += [StackedBatchNorm(members, width), nn.SiLU(), StackedDropout(dropout)]
     body.append(StackedLinear(members, width, 1))
     return StackedNetwork(StackedLinear(members, n_inputs, width), nn.Sequential(*body))
 

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from mcdensity.networks.layers import StackedBatchNorm, StackedLinear, StackedNetwork
+from mcdensity.networks.layers import (
+    StackedBatchNorm,
+    StackedDropout,
+    StackedLinear,
+    StackedNetwork,
+)
 
 __all__ = ["resnet"]
 
@@ -23,9 +28,9 @@ class ResidualBlock(nn.Module):
             StackedBatchNorm(members, width),
             StackedLinear(members, width, 2 * width),
             nn.ReLU(),
-            nn.Dropout(dropout),
+            StackedDropout(dropout),
             StackedLinear(members, 2 * width, width),
-            nn.Dropout(dropout),
+            StackedDropout(dropout),
         )
 
     def forward(self, x: Tensor) -> Tensor:

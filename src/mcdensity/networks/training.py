@@ -56,7 +56,9 @@ def train(
         The number of steps that were taken.
     """
     parameters = list(module.parameters())
-    optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=weight_decay)
+    optimizer = torch.optim.AdamW(
+        parameters, lr=learning_rate, weight_decay=weight_decay, fused=True
+    )
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, learning_rate, total_steps=max(steps, 2), pct_start=0.3
     )
