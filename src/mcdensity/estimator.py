@@ -51,6 +51,9 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
+    x_mean_: Array | float
+    x_scale_: Array | float
+
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the distribution of y given x.
 
