@@ -79,18 +79,18 @@ def test_weights():
 def test_tailed_density():
     y = np.random.default_rng(0).normal(size=200)
     kde, tailed = KernelDensity().fit(y), TailedDensity().fit(y)
-    assert tailed.tail_weight_ == pytest.approx(1 / 201)
+    assert tailed.tail_weight_ == pytest.approx(2 / 201)
     points = np.linspace(-2, 2, 50)
     difference = np.exp(tailed.logpdf(points)) - np.exp(kde.logpdf(points))
     assert np.abs(difference).max() < 0.01
     # Far out it is w times the density of the Student t.
     far = np.array([-30.0, 30.0, 1000.0])
     spread = np.diff(np.quantile(y, [0.05, 0.95]))[0] / 3.29
-    expected = stats.t.logpdf(far, 4, np.median(y), spread) - np.log(201)
+    expected = stats.t.logpdf(far, 3, np.median(y), spread) - np.log(201 / 2)
     np.testing.assert_allclose(tailed.logpdf(far), expected, atol=0.02)
     grid = np.linspace(-50, 50, 100_001)
     assert np.trapezoid(np.exp(tailed.logpdf(grid)), grid) == pytest.approx(1, abs=1e-4)
-    heavier = TailedDensity(tail_weight=0.1, degrees_of_freedom=2).fit(y)
+    heavier = TailedDensity(tail_weight=0.2, degrees_of_freedom=2).fit(y)
     assert (heavier.logpdf(far) > tailed.logpdf(far)).all()
     for bad in ({"tail_weight": 1.5}, {"degrees_of_freedom": -1.0}):
         with pytest.raises(ValueError, match="tail_weight must lie"):

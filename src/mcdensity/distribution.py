@@ -473,6 +473,12 @@ class GridDistribution(ConditionalDistribution):
         ends = (outside * (value[:, [0, -1]] - 1)).sum(axis=1)
         return -self._integrate(lambda _, value: value) - ends
 
+    def _mean_density(self) -> Array:
+        """Return the integral of the squared density of each row."""
+        _, value, _, outside, _ = self._cells
+        ends = (outside * np.exp(value[:, [0, -1]]) / 2).sum(axis=1)
+        return self._integrate(lambda _, value: np.exp(value)) + ends
+
     def _mode(self) -> Array:
         y, value, _, _, _ = self._cells
         best = np.clip(value.argmax(axis=1), 1, y.shape[1] - 2)[:, None]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.special import log_ndtr, ndtr
 
 from mcdensity._validation import as_generator
 from mcdensity.distribution import ConditionalDistribution, GridDistribution
@@ -17,8 +17,6 @@ __all__ = ["GaussianMixtureDistribution"]
 Array = NDArray[np.float64]
 
 _BISECTIONS = 60
-# Numbers worked at once: points times components.
-_BLOCK = 1 << 21
 
 
 class GaussianMixtureDistribution(ConditionalDistribution):
@@ -60,29 +58,39 @@ class GaussianMixtureDistribution(ConditionalDistribution):
               ("weights", "means", "scales"))
         )  # fmt: skip
 
-    def _sum(self, y: Array, log_term: Any) -> Array:
-        """Log of the weighted sum over components of exp(log_term(z)), in blocks of rows."""
-        out = np.empty(y.shape)
+    def _log_sum(self, y: Array, log_term: Callable[[Array, Array], Array]) -> Array:
+        """Log of the weighted sum over components of exp(log_term(z, scale))."""
         with np.errstate(divide="ignore"):
             log_weights = np.log(self.weights)
-        size = max(1, _BLOCK // max(1, y.shape[1] * self.weights.shape[1]))
-        for start in range(0, len(y), size):
-            rows = slice(start, start + size)
-            mean, scale = self.means[rows, None], self.scales[rows, None]
-            z = (y[rows, :, None] - mean) / scale
-            with np.errstate(invalid="ignore"):
-                out[rows] = logsumexp(log_weights[rows, None] + log_term(z, scale), axis=2)
-        return out
+
+        def term(k: int) -> Array:
+            column = slice(k, k + 1)
+            scale = self.scales[:, column]
+            return log_weights[:, column] + log_term((y - self.means[:, column]) / scale, scale)
+
+        # One component after the other, twice: no array is larger than the result.
+        components = range(self.weights.shape[1])
+        top = np.full(y.shape, -np.inf)
+        for k in components:
+            np.maximum(top, term(k), out=top)
+        if len(components) == 1:
+            return top
+        shift = np.where(np.isfinite(top), top, 0.0)
+        total = np.zeros(y.shape)
+        for k in components:
+            total += np.exp(term(k) - shift)
+        with np.errstate(divide="ignore"):
+            return shift + np.log(total)
 
     def _logpdf(self, y: Array) -> Array:
         constant = 0.5 * np.log(2 * np.pi)
-        return self._sum(y, lambda z, scale: -0.5 * z**2 - constant - np.log(scale))
+        return self._log_sum(y, lambda z, scale: -0.5 * z**2 - constant - np.log(scale))
 
     def _cdf(self, y: Array) -> Array:
-        return np.exp(self._sum(y, lambda z, scale: log_ndtr(z)))
+        return np.exp(self._log_sum(y, lambda z, scale: log_ndtr(z)))
 
     def _sf(self, y: Array) -> Array:
-        return np.exp(self._sum(y, lambda z, scale: log_ndtr(-z)))
+        return np.exp(self._log_sum(y, lambda z, scale: log_ndtr(-z)))
 
     def _ppf(self, q: Array) -> Array:
         reach = 40 * self.scales

@@ -23,15 +23,15 @@ class TailedDensity(KernelDensity):
     A Gaussian kernel falls off within a few bandwidths of the outermost targets, so that a new
     target a little further out has next to no density, and a log-likelihood of minus hundreds. But
     of n + 1 targets the new one is the largest, or the smallest, with probability 2 / (n + 1). The
-    default w = 1 / (n + 1) allows for about that, and changes the density elsewhere by no more.
+    default w = 2 / (n + 1) allows for that, and changes the density elsewhere by no more.
 
     Parameters
     ----------
     bandwidth : {"normal-reference", "silverman", "isj"} or float, default "normal-reference"
         See `KernelDensity`.
     tail_weight : float, optional
-        The weight w; by default 1 / (n + 1), with the effective number of targets.
-    degrees_of_freedom : float, default 4
+        The weight w; by default 2 / (n + 1), with the effective number of targets.
+    degrees_of_freedom : float, default 3
         Of the Student t: fewer are heavier.
 
     Attributes
@@ -46,14 +46,14 @@ class TailedDensity(KernelDensity):
     >>> from mcdensity.marginals import KernelDensity, TailedDensity
     >>> y = np.random.default_rng(0).normal(size=100)
     >>> KernelDensity().fit(y).logpdf(6.0).round(), TailedDensity().fit(y).logpdf(6.0).round()
-    (np.float64(-51.0), np.float64(-12.0))
+    (np.float64(-51.0), np.float64(-10.0))
     """
 
     def __init__(
         self,
         bandwidth: str | float = "normal-reference",
         tail_weight: float | None = None,
-        degrees_of_freedom: float = 4.0,
+        degrees_of_freedom: float = 3.0,
     ) -> None:
         super().__init__(bandwidth)
         self.tail_weight = tail_weight
@@ -68,7 +68,7 @@ class TailedDensity(KernelDensity):
         sample_weight : array-like of shape (n,), optional
         """
         super().fit(y, sample_weight)
-        w = 1 / (self.n_effective_ + 1) if self.tail_weight is None else self.tail_weight
+        w = 2 / (self.n_effective_ + 1) if self.tail_weight is None else self.tail_weight
         if not 0 < w < 1 or not self.degrees_of_freedom > 0:
             raise ValueError(
                 "tail_weight must lie strictly between 0 and 1, and degrees_of_freedom be "

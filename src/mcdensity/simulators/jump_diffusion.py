@@ -123,8 +123,8 @@ def _drift(next_v: Any, intensity: Any) -> Any:
 
 
 _HERMITE = np.polynomial.hermite_e.hermegauss(12)
-_LEGENDRE = np.polynomial.legendre.leggauss(32)
-_OUTER = np.polynomial.hermite_e.hermegauss(8)
+_LEGENDRE = np.polynomial.legendre.leggauss(28)
+_OUTER = np.polynomial.hermite_e.hermegauss(6)
 
 
 def _shock_nodes(kink: float) -> tuple[Array, Array]:
@@ -157,10 +157,10 @@ def _tabulated(v: float, low: float, psi: float) -> tuple[Array, Array]:
         weights.append(weight * inner)
     mean, variance, weight = (np.concatenate(a) for a in (means, variances, weights))
 
-    center, scale = weight @ mean, np.sqrt(weight @ (variance + mean**2) - (weight @ mean) ** 2)
-    # Fine where the day without a jump is, coarse where only jumps lead.
-    t = np.linspace(-1, 1, _NODES)
-    knots = center + scale * np.sinh(6.0 * t) / np.sinh(6.0) * (1.0 / scale)
+    center = weight @ mean
+    # Fine where the day without a jump is, coarse out to where only jumps lead: 1 is a return that
+    # no number of jumps explains.
+    knots = center + np.sinh(np.linspace(-6, 6, _NODES)) / np.sinh(6)
     density = np.zeros(_NODES)
     for jumps in range(_MAX_JUMPS):
         total = variance + jumps**2 * _DELTA**2
