@@ -160,6 +160,15 @@ def test_slicing():
         distribution[5]
 
 
+def test_no_rows():
+    empty = build(stats.norm(loc=LOC, scale=0.5), NormalReference())[:0]
+    assert len(empty) == 0
+    assert empty.median().shape == (0,)
+    assert empty.interval().shape == (0, 2)
+    assert empty.pdf_grid([0.0, 1.0]).shape == (0, 2)
+    assert "0 rows" in repr(empty)
+
+
 def test_shapes_are_never_confused():
     distribution = build(stats.norm(loc=LOC, scale=0.5), NormalReference())
     for method in (distribution.pdf, distribution.logpdf, distribution.cdf, distribution.sf):

@@ -5,7 +5,10 @@ import pickle
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from mcdensity import MCD, metrics
 from mcdensity.mixture import GaussianMixtureDistribution
@@ -72,6 +75,55 @@ def test_other_distances_of_normals():
     assert metrics.jensen_shannon(first, second, GRID) == pytest.approx(expected, abs=1e-6)
     far = normal(np.full((1, 1), 20.0), np.ones((1, 1)) * 0.1)
     assert metrics.jensen_shannon(first, far, GRID) == pytest.approx(np.log(2), abs=1e-5)
+
+
+def test_distances_far_apart_and_of_unequal_width():
+    """Without a grid: where either of the two has mass."""
+    unit = normal(np.zeros((1, 1)), np.ones((1, 1)))
+    far = normal(np.full((1, 1), 100.0), np.ones((1, 1)))
+    wide = normal(np.zeros((1, 1)), np.full((1, 1), 30.0))
+    assert metrics.total_variation(unit, far) == pytest.approx(1, abs=1e-6)
+    assert metrics.hellinger(unit, far) == pytest.approx(1, abs=1e-6)
+    assert metrics.jensen_shannon(unit, far) == pytest.approx(np.log(2), abs=1e-6)
+    grid = np.linspace(-250, 250, 200_001)
+    assert metrics.total_variation(unit, wide) == pytest.approx(
+        metrics.total_variation(unit, wide, grid), abs=1e-4
+    )
+
+
+def test_kl_of_heavy_tails_and_of_mixed_scales():
+    from mcdensity.simulators.base import ScipyDistribution
+
+    def student(scale):
+        return ScipyDistribution(
+            stats.t, np.zeros((1, 1)), np.full((1, 1), scale), df=np.full((1, 1), 2.5)
+        )
+
+    t = np.sinh(np.linspace(-18, 18, 400_001))
+    log_f, log_g = stats.t.logpdf(t, 2.5), stats.t.logpdf(t, 2.5, 0, 2)
+    expected = np.trapezoid(np.exp(log_f) * (log_f - log_g), t)
+    assert metrics.kl(student(1.0), student(2.0)) == pytest.approx(expected, abs=1e-4)
+    sharp = GaussianMixtureDistribution(
+        np.array([[0.5, 0.5]]), np.array([[0.0, 10.0]]), np.array([[1e-3, 1.0]])
+    )
+    wide = normal(np.full((1, 1), 5.0), np.full((1, 1), 5.0))
+    entropy = 0.5 * (stats.norm(0, 1e-3).entropy() + stats.norm(0, 1).entropy()) + np.log(2)
+    cross = 0.5 * np.log(2 * np.pi * 25) + (25 + 25 + 1) / 2 / 50
+    assert metrics.kl(sharp, wide) == pytest.approx(cross - entropy, abs=2e-3)
+
+
+def test_scorers_through_pipelines_and_searches():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = X[:, 0] + rng.normal(size=60)
+    scorer = metrics.get_scorer("mcdensity.crps")
+    model = MCD(discriminator="quadratic", random_state=0)
+    pipeline = make_pipeline(StandardScaler(), model)
+    search = GridSearchCV(pipeline, {"mcd__ratio": [0.2]}, cv=2, scoring=scorer)
+    for estimator in (pipeline, search):
+        assert np.isfinite(cross_val_score(estimator, X, y, cv=2, scoring=scorer)).all()
+    with pytest.raises(TypeError, match="Ridge has no predict_distribution"):
+        scorer(Ridge().fit(X, y), X, y)
 
 
 def test_crps_of_a_normal():
@@ -228,6 +280,8 @@ def test_scorers_prefer_the_better(oracle):
         (lambda: metrics.kl(np.ones((4, 3)), normal()), "need the grid"),
         (lambda: metrics.kl_grid(np.ones((2, 3)), np.ones((2, 4))), "same shape"),
         (lambda: metrics.kl_grid(-np.ones((2, 3)), np.ones((2, 3))), "truth holds negative"),
+        (lambda: metrics.log_likelihood(normal(), Y, floor=-1), "floor must be positive"),
+        (lambda: metrics.pit_chi2(normal(), Y, bins=1), "bins must be at least 2"),
         (lambda: metrics.coverage(normal(), Y, level=2), "coverage must lie"),
         (lambda: metrics.hpd_coverage(normal(), Y, level=2), "coverage must lie"),
         (lambda: metrics.pinball_loss(normal(), Y, quantiles=[0]), "quantiles must lie"),

@@ -253,10 +253,65 @@ def test_batches_larger_than_the_data():
 
 
 def test_very_few_rows():
-    X, y = data(5)
-    model = MCD(discriminator_params={"steps": 20}, random_state=0).fit(X, y)
-    assert model.discriminator_.trust_ == 1
-    assert np.isfinite(model.predict_quantiles(X)).all()
+    """Nothing can be held out of four rows: the result is the marginal, unless asked otherwise."""
+    X, y = data(4)
+    model = MCD(random_state=0).fit(X, y)
+    assert model.discriminator_.trust_ == 0
+    marginal = MarginalBaseline("tailed").fit(X, y)
+    np.testing.assert_allclose(model.predict(X), marginal.predict(X), rtol=1e-4, atol=1e-4)
+    trusted = MCD(discriminator_params={"validation_share": 0.0}, random_state=0).fit(X, y)
+    assert trusted.discriminator_.trust_ == 1
+
+
+@pytest.mark.parametrize("construction", ["id", "iid"])
+@pytest.mark.parametrize("n", [6, 12])
+def test_few_rows_of_noise_cost_little(n, construction):
+    losses = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(n, 2)), rng.normal(size=n)
+        X_new, y_new = rng.normal(size=(200, 2)), rng.normal(size=200)
+        model = MCD(construction=construction, ratio=0.3, random_state=seed).fit(X, y)
+        marginal = MarginalBaseline("tailed").fit(X, y)
+        losses.append(marginal.score(X_new, y_new) - model.score(X_new, y_new))
+    assert np.mean(losses) < 0.2
+
+
+def test_any_default_dtype():
+    X, y = data(30)
+    before = MCD(discriminator_params={"steps": 5}, random_state=0).fit(X, y).predict(X)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            after = MCD(discriminator_params={"steps": 5}, random_state=0).fit(X, y).predict(X)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    np.testing.assert_allclose(after, before, rtol=0.2)
+
+
+def test_independent_pairs_hold_out_what_they_do_not_train_on():
+    from mcdensity.discriminators.neural import _TrainingData
+
+    for seed in range(20):
+        X = np.arange(40.0)[:, None]
+        y = 100 + np.arange(40.0)
+        contrast = build_contrast(X, y, construction="iid", ratio=0.1, random_state=seed)
+        rng = np.random.default_rng(seed)
+        training = _TrainingData(contrast, 5, 0.2, True, rng, torch.device("cpu"))
+        pairs, _ = training.batch(50, 100)
+        for member in range(5):
+            held = set(training.validation_x[member, :, 0].tolist())
+            seen = set(pairs[member, :, 0].tolist()) | {
+                v - 100 for v in pairs[member, :, 1].tolist()
+            }
+            assert not held & seen
+
+
+def test_far_features_and_empty_grids():
+    X, y = data(30)
+    model = MCD(discriminator_params={"steps": 5}, normalize=False, random_state=0).fit(X, y)
+    assert np.isfinite(model.predict_quantiles([[1e40, -1e40]])).all()
+    assert model.pdf_from_X(X, []).shape == (30, 0)
 
 
 def test_weights_and_groups_and_extra_data_together():
@@ -292,7 +347,11 @@ class Scaled(nn.Module):
         ({"device": "abacus"}, ValueError, "device must be"),
         ({"validation_share": 0.99}, ValueError, "leaves less than 2 of 30 observations to train"),
         ({"validation_share": 1.0}, ValueError, r"validation_share must lie in \[0, 1\)"),
-        ({"batch_size": 1}, ValueError, "batch_size must be at least 2"),
+        ({"batch_size": 1}, ValueError, "batch_size must be an integer of at least 2"),
+        ({"steps": 0}, ValueError, "steps must be an integer of at least 1"),
+        ({"members": -1}, ValueError, "members must be an integer of at least 1"),
+        ({"width": 0}, ValueError, "width must be an integer of at least 1"),
+        ({"dropout": 1.0}, ValueError, r"dropout must lie in \[0, 1\)"),
         ({"class_weight": "x"}, ValueError, "class_weight must be"),
         ({"hidden": 3}, TypeError, "discriminator_params do not fit 'mlp': .*'hidden'"),
     ],

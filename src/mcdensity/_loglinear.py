@@ -42,15 +42,10 @@ def _log1p_ratio(z: Array) -> Array:
 
 def _search(sorted_rows: Array, values: Array) -> NDArray[np.intp]:
     """For each row the index of the last entry that is not larger than the value, -1 if none."""
-    return (
-        np.stack(
-            [
-                np.searchsorted(row, v, side="right")
-                for row, v in zip(sorted_rows, values, strict=True)
-            ]
-        )
-        - 1
-    )
+    index = np.empty(values.shape, dtype=np.intp)
+    for i, (row, value) in enumerate(zip(sorted_rows, values, strict=True)):
+        index[i] = np.searchsorted(row, value, side="right")
+    return index - 1
 
 
 def _capped(log_density: Array) -> Array:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+from scipy.special import ndtr
 
 from mcdensity._validation import check_weights
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, check_coverage
@@ -67,7 +68,7 @@ def log_likelihood(
     d, y = _prepare(distribution, y, grid)
     value = d.logpdf(y)
     if floor is not None:
-        value = np.maximum(value, np.log(floor))
+        value = np.maximum(value, np.log(_check_floor(floor)))
     return _average(value, sample_weight)
 
 
@@ -221,6 +222,8 @@ def pit_chi2(
 
     With weights the counts are those of the effective number of rows.
     """
+    if bins < 2:
+        raise ValueError(f"bins must be at least 2, got {bins!r}.")
     value = pit(distribution, y, grid=grid)
     kept, weight = check_weights(sample_weight, len(value))
     value = value if kept is None else value[kept]
@@ -249,28 +252,37 @@ def kl(
     ----------
     truth, estimate : ConditionalDistribution, or densities of shape (n, G) on the grid
     grid : array-like of shape (G,), optional
-        Where to integrate, by the trapezoidal rule. Without it, each row has a grid of its own,
-        where the true distribution has its mass.
+        Where to integrate, by the trapezoidal rule. Without it, each row has points of its own,
+        between the quantiles of both distributions.
     sample_weight : array-like of shape (n,), optional
     floor : float, optional
         The estimate is raised to this; without it the logarithm is taken as it is.
     """
-    log_f, log_g, points = _both(truth, estimate, grid)
+    log_f, log_g, weights = _both(truth, estimate, grid)
     if floor is not None:
-        log_g = np.maximum(log_g, np.log(floor))
+        log_g = np.maximum(log_g, np.log(_check_floor(floor)))
     f = np.exp(log_f)
     with np.errstate(invalid="ignore"):
         integrand = np.where(f > 0, f * (log_f - log_g), 0.0)
-    return _average(np.trapezoid(integrand, points, axis=1), sample_weight)
+    return _average((weights * integrand).sum(axis=1), sample_weight)
 
 
-def kl_grid(truth: ArrayLike, estimate: ArrayLike, *, floor: float = 1e-6) -> float:
+def kl_grid(
+    truth: ArrayLike,
+    estimate: ArrayLike,
+    *,
+    floor: float = 1e-6,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Return the paper's KL: the mean of f ln(f / g) over rows and grid points. Lower is better.
 
     Both are matrices of densities on the grid of the protocol, raised to `floor`. It depends on
     the width of the grid, and an estimate that integrates to more than one can gain by it: see
     `kl` for the divergence itself.
     """
+    if isinstance(truth, ConditionalDistribution) or isinstance(estimate, ConditionalDistribution):
+        raise TypeError("kl_grid takes matrices of densities: use distribution.pdf_grid(grid).")
+    _check_floor(floor)
     f, g = (np.asarray(a, dtype=np.float64) for a in (truth, estimate))
     if f.shape != g.shape or f.ndim != 2:
         raise ValueError(
@@ -279,7 +291,7 @@ def kl_grid(truth: ArrayLike, estimate: ArrayLike, *, floor: float = 1e-6) -> fl
     for name, value in (("truth", f), ("estimate", g)):
         _check_values(name, value)
     f, g = np.maximum(f, floor), np.maximum(g, floor)
-    return float((f * np.log(f / g)).mean())
+    return _average((f * np.log(f / g)).mean(axis=1), sample_weight)
 
 
 def jensen_shannon(
@@ -290,13 +302,13 @@ def jensen_shannon(
     sample_weight: ArrayLike | None = None,
 ) -> float:
     """Jensen-Shannon divergence in nats, averaged over the rows: 0 to log 2. Lower is better."""
-    log_f, log_g, points = _both(truth, estimate, grid)
+    log_f, log_g, weights = _both(truth, estimate, grid)
     log_m = np.logaddexp(log_f, log_g) - np.log(2)
     f, g = np.exp(log_f), np.exp(log_g)
     with np.errstate(invalid="ignore"):
         integrand = np.where(f > 0, f * (log_f - log_m), 0.0)
         integrand = integrand + np.where(g > 0, g * (log_g - log_m), 0.0)
-    return _average(np.trapezoid(integrand, points, axis=1) / 2, sample_weight)
+    return _average((weights * integrand).sum(axis=1) / 2, sample_weight)
 
 
 def hellinger(
@@ -307,9 +319,9 @@ def hellinger(
     sample_weight: ArrayLike | None = None,
 ) -> float:
     """Hellinger distance, averaged over the rows: 0 to 1. Lower is better."""
-    log_f, log_g, points = _both(truth, estimate, grid)
+    log_f, log_g, weights = _both(truth, estimate, grid)
     gap = (np.exp(log_f / 2) - np.exp(log_g / 2)) ** 2
-    return _average(np.sqrt(np.trapezoid(gap, points, axis=1) / 2), sample_weight)
+    return _average(np.sqrt((weights * gap).sum(axis=1) / 2), sample_weight)
 
 
 def total_variation(
@@ -320,9 +332,9 @@ def total_variation(
     sample_weight: ArrayLike | None = None,
 ) -> float:
     """Total variation distance, averaged over the rows: 0 to 1. Lower is better."""
-    log_f, log_g, points = _both(truth, estimate, grid)
+    log_f, log_g, weights = _both(truth, estimate, grid)
     gap = np.abs(np.exp(log_f) - np.exp(log_g))
-    return _average(np.trapezoid(gap, points, axis=1) / 2, sample_weight)
+    return _average((weights * gap).sum(axis=1) / 2, sample_weight)
 
 
 # Scorers for scikit-learn.
@@ -349,11 +361,27 @@ class Scorer:
     def __call__(
         self, estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> float:
-        value = self.metric(estimator.predict_distribution(X), y, sample_weight)
+        value = self.metric(_predicted(estimator, X), y, sample_weight)
         return -abs(value - self.nominal) if self.nominal is not None else self.sign * value
 
     def __repr__(self) -> str:
         return f"get_scorer('mcdensity.{self.name}')"
+
+
+def _predicted(estimator: Any, X: Any) -> ConditionalDistribution:
+    """Predict distributions, through pipelines and searches too."""
+    if hasattr(estimator, "predict_distribution"):
+        return estimator.predict_distribution(X)
+    if hasattr(estimator, "best_estimator_"):
+        return _predicted(estimator.best_estimator_, X)
+    if hasattr(estimator, "steps"):
+        for _, step in estimator.steps[:-1]:
+            X = X if step is None or step == "passthrough" else step.transform(X)
+        return _predicted(estimator.steps[-1][1], X)
+    raise TypeError(
+        f"{type(estimator).__name__} has no predict_distribution; this scorer is for estimators of "
+        "conditional distributions."
+    )
 
 
 _SCORERS = {
@@ -391,7 +419,7 @@ def get_scorer(name: str) -> Scorer:
     >>> bool((scores < 0).all())
     True
     """
-    short = name.removeprefix("mcdensity.")
+    short = str(name).removeprefix("mcdensity.")
     if short not in _SCORERS:
         raise ValueError(f"Scorer {name!r} is not known; choose from {list_scorers()}.")
     return _SCORERS[short]
@@ -425,6 +453,12 @@ def _prepare(
     return distribution, y
 
 
+def _check_floor(floor: float) -> float:
+    if not floor > 0:
+        raise ValueError(f"floor must be positive, got {floor!r}.")
+    return floor
+
+
 def _check_values(name: str, value: Array) -> None:
     if np.isnan(value).any() or (value < 0).any():
         raise ValueError(f"{name} holds negative or NaN densities.")
@@ -447,11 +481,15 @@ def _check_matrix(density: ArrayLike, points: Array, name: str = "density") -> A
         )
     _check_values(name, value)
     mass = np.trapezoid(value, points, axis=1)
-    if mass.mean() > 1.01:
+    # Of a sharp density the trapezoidal rule may find a little too much.
+    worst = int(np.argmax(mass))
+    if mass.mean() > 1.01 or mass[worst] > 1.1:
         raise ValueError(
-            f"{name} is not normalised: it integrates to {mass.mean():.3g} on average. Divide each "
-            "row by its integral first."
+            f"{name} is not normalised: it integrates to {mass.mean():.3g} on average, and to "
+            f"{mass[worst]:.3g} in row {worst}. Divide each row by its integral first."
         )
+    if not (mass > 0).all():
+        raise ValueError(f"{name} is zero on the whole grid in row {int(np.argmin(mass))}.")
     _warn_missing(mass, name)
     return value
 
@@ -474,7 +512,7 @@ def _from_matrix(density: ArrayLike, grid: ArrayLike) -> ConditionalDistribution
 
 
 def _both(truth: Density, estimate: Density, grid: ArrayLike | None) -> tuple[Array, Array, Array]:
-    """Log-densities of both at the same points, and the points."""
+    """Log-densities of both at the same points, and weights that make a sum an integral."""
     if grid is None:
         if not isinstance(truth, ConditionalDistribution) or not isinstance(
             estimate, ConditionalDistribution
@@ -482,20 +520,31 @@ def _both(truth: Density, estimate: Density, grid: ArrayLike | None) -> tuple[Ar
             raise ValueError("Matrices of densities need the grid they stand for.")
         if len(truth) != len(estimate):
             raise ValueError(f"truth has {len(truth)} rows, estimate {len(estimate)}.")
-        low, high = truth.ppf_grid([1e-10, 1 - 1e-10]).T[:, :, None]
-        points = low + (high - low) * np.linspace(0, 1, 4001)
-        return truth.logpdf(points), estimate.logpdf(points), points
+        # Gauss-Legendre between quantiles of both, so that neither's mass is overlooked.
+        level = ndtr(np.linspace(-6.5, 6.5, 121))
+        edges = np.concatenate([d.ppf_grid(level) for d in (truth, estimate)], axis=1)
+        edges = np.sort(edges, axis=1)
+        node, weight = np.polynomial.legendre.leggauss(6)
+        half = np.diff(edges, axis=1)[:, :, None] / 2
+        points = edges[:, :-1, None] + half * (1 + node)
+        n = len(edges)
+        weights = (half * weight).reshape(n, -1)
+        points = points.reshape(n, -1)
+        return truth.logpdf(points), estimate.logpdf(points), weights
     points = _check_grid(grid)
+    weights = np.zeros((1, len(points)))
+    weights[0, 1:] += np.diff(points) / 2
+    weights[0, :-1] += np.diff(points) / 2
     values = []
     for name, density in (("truth", truth), ("estimate", estimate)):
         if isinstance(density, ConditionalDistribution):
             log = density.logpdf_grid(points)
             if name == "truth":
-                _warn_missing(np.trapezoid(np.exp(log), points, axis=1), name)
+                _warn_missing((weights * np.exp(log)).sum(axis=1), name)
         else:
             with np.errstate(divide="ignore"):
                 log = np.log(_check_matrix(density, points, name))
         values.append(log)
     if values[0].shape != values[1].shape:
         raise ValueError(f"truth has {len(values[0])} rows, estimate {len(values[1])}.")
-    return values[0], values[1], points
+    return values[0], values[1], weights

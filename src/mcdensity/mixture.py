@@ -35,8 +35,10 @@ class GaussianMixtureDistribution(ConditionalDistribution):
 
     def __init__(self, weights: Array, means: Array, scales: Array) -> None:
         weights, means, scales = np.broadcast_arrays(weights, means, scales)
-        if (weights < 0).any() or not (scales > 0).all():
-            raise ValueError("weights must not be negative, and scales must be positive.")
+        if not np.isfinite(means).all() or not (scales > 0).all():
+            raise ValueError("means must be finite, and scales must be positive.")
+        if not (weights >= 0).all() or not (weights.sum(axis=1) > 0).all():
+            raise ValueError("weights must not be negative, nor all zero in a row.")
         self.weights = weights / weights.sum(axis=1, keepdims=True)
         self.means, self.scales = means, scales
 
@@ -87,10 +89,10 @@ class GaussianMixtureDistribution(ConditionalDistribution):
         return self._log_sum(y, lambda z, scale: -0.5 * z**2 - constant - np.log(scale))
 
     def _cdf(self, y: Array) -> Array:
-        return np.exp(self._log_sum(y, lambda z, scale: log_ndtr(z)))
+        return np.minimum(np.exp(self._log_sum(y, lambda z, scale: log_ndtr(z))), 1)
 
     def _sf(self, y: Array) -> Array:
-        return np.exp(self._log_sum(y, lambda z, scale: log_ndtr(-z)))
+        return np.minimum(np.exp(self._log_sum(y, lambda z, scale: log_ndtr(-z))), 1)
 
     def _ppf(self, q: Array) -> Array:
         reach = 40 * self.scales
@@ -137,6 +139,8 @@ class GaussianMixtureDistribution(ConditionalDistribution):
 
 def on_grid(distribution: ConditionalDistribution) -> GridDistribution:
     """Put any distribution on a grid that starts from quantiles of all its rows."""
+    if len(distribution) == 0:
+        return GridDistribution(np.empty((0, 2)), np.empty((0, 2)))
     levels = np.concatenate([[1e-9, 1e-6, 1e-4], np.linspace(0.002, 0.998, 125)])
     levels = np.concatenate([levels, 1 - levels[:3]])
     # Rows may lie far apart: each is brought to its own median and spread first.

@@ -34,8 +34,8 @@ _QUANTILES = 64
 _FINAL_QUANTILES = 256
 # Held-out rows that are looked at, of all members together.
 _MAX_VALIDATION_ROWS = 500
-# With fewer observations none are held out.
-_LEAST_OBSERVATIONS = 10
+# With fewer observations none can be held out, and a network is not trusted at all.
+_LEAST_OBSERVATIONS = 5
 # Numbers that pass between two layers at once when predicting: a megabyte of single precision.
 _CACHE = 1 << 18
 # A quarter of a batch are joint pairs, whatever the ratio.
@@ -55,11 +55,12 @@ _AVERAGE_IS_SURER = 1.2
 class NeuralDiscriminator(Discriminator):
     r"""A neural network, or a small ensemble, as a discriminator.
 
-    Each member of the ensemble holds out a fold of the *observations* of its own, and keeps the
-    weights that served these best. The mean of the members' log-ratios T is then trusted as far as
-    the held-out rows support it: with :math:`\alpha T`, where :math:`\alpha \ge 0` maximises their
-    normalised log-likelihood. Where x tells nothing, :math:`\alpha` is near 0 and the density is
-    the marginal.
+    Each member of the ensemble holds out a fold of the *observations* of its own; the weights are
+    kept from the time when these rows, of all members together, were served best. The mean of the
+    members' log-ratios T is then trusted as far as the held-out rows support it: with
+    :math:`\alpha T`, where :math:`\alpha \ge 0` is the least factor with which their normalised
+    log-likelihood is about as good as it gets. Where x tells nothing, :math:`\alpha` is near 0 and
+    the density is the marginal.
 
     Parameters
     ----------
@@ -87,7 +88,8 @@ class NeuralDiscriminator(Discriminator):
         Share of the observations that a member holds out. 0: none, and the network is trusted.
     fresh_pairs : bool, default True
         Whether broken pairs are drawn anew for every batch from the rows of the contrast set, or
-        only those of the set are used. Constructions 1 and 3 always use those of the set.
+        only those of the set are used. Constructions 1 and 3, and weighted data, always use those
+        of the set.
     device : {"auto", "cpu", "cuda"}, default "auto"
     verbose : bool, default False
         Whether to show a progress bar.
@@ -143,9 +145,10 @@ class NeuralDiscriminator(Discriminator):
         learning_rate = self.learning_rate
         if learning_rate is None:
             learning_rate = 0.01 if n < _SMALL else 0.02
-        with seeded(int(random_state.integers(2**31))):
+        with seeded(int(random_state.integers(2**31))), torch.enable_grad():
             module, members = self._build(contrast)
-            module = module.to(device)
+            # Single precision, whatever torch's default is at the moment.
+            module = module.to(device=device, dtype=torch.float32)
             data = _TrainingData(
                 contrast, members, self.validation_share, self.fresh_pairs, random_state, device
             )
@@ -180,7 +183,9 @@ class NeuralDiscriminator(Discriminator):
             )
             with torch.no_grad():
                 self.trust_, self.gain_ = (
-                    data.trust(log_ratios(_FINAL_QUANTILES)) if data.held_out else (1.0, np.nan)
+                    data.trust(log_ratios(_FINAL_QUANTILES))
+                    if data.held_out
+                    else (float(self.validation_share == 0), np.nan)
                 )
                 if members > 1:
                     self.trust_ *= _AVERAGE_IS_SURER
@@ -191,8 +196,10 @@ class NeuralDiscriminator(Discriminator):
     def _check(self, contrast: ContrastSet) -> None:
         if self.class_weight not in ("balanced", None):
             raise ValueError(f'class_weight must be "balanced" or None, got {self.class_weight!r}.')
-        if self.batch_size < 2:
-            raise ValueError(f"batch_size must be at least 2, got {self.batch_size!r}.")
+        for name, least in (("batch_size", 2), ("steps", 1), ("members", 1)):
+            value = getattr(self, name)
+            if value is not None and (int(value) != value or value < least):
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
         if not 0 <= self.validation_share < 1:
             raise ValueError(f"validation_share must lie in [0, 1), got {self.validation_share!r}.")
         n = contrast.n_observations
@@ -213,6 +220,7 @@ class NeuralDiscriminator(Discriminator):
         if ours:
             n = contrast.n_observations
             few = n < _LEAST_OBSERVATIONS or self.validation_share == 0
+            _check_shape(params)
             usual = _SMALL_SHAPE if n < _SMALL else _MEDIUM_SHAPE if n < _LARGE else _LARGE_SHAPE
             members = self.members or (1 if few else usual["members"])
             accepted = inspect.signature(self.module).parameters
@@ -235,6 +243,7 @@ class NeuralDiscriminator(Discriminator):
 
     def _logit(self, X: Array, Y: Array) -> Array:
         """Logit of q; Y has one row for each of X, or one for all."""
+        X = np.clip(X, -1e30, 1e30)  # what is finite must stay so in single precision
         with torch.inference_mode():
             if isinstance(self.module_, StackedNetwork):
                 weight = self.module_.first.weight
@@ -248,7 +257,8 @@ class NeuralDiscriminator(Discriminator):
                 Y = np.broadcast_to(Y, (len(X), Y.shape[1]))
                 out = np.empty(Y.shape, dtype=np.float32)
                 for rows, pairs in pair_blocks(X, Y):
-                    part = as_logit(self.module_(torch.as_tensor(pairs, dtype=torch.float32)))
+                    part = self.module_(torch.as_tensor(pairs, dtype=torch.float32))
+                    part = as_logit(part, len(pairs))
                     out[rows] = part.numpy().reshape(-1, Y.shape[1])
         shift = logit(self.ratio_)
         result = shift + self.trust_ * (out.astype(np.float64) - shift)
@@ -269,21 +279,29 @@ class _OneModule(nn.Module):
         self.module = module
 
     def forward(self, pairs: Tensor) -> Tensor:
-        return as_logit(self.module(pairs[0]))[None]
+        return as_logit(self.module(pairs[0]), pairs.shape[1])[None]
 
 
-def as_logit(output: Tensor) -> Tensor:
+def as_logit(output: Tensor, batch: int) -> Tensor:
     """Turn a module's output, (batch,), (batch, 1) or two logits (batch, 2), into one logit."""
-    if output.ndim == 2 and output.shape[1] == 2:
+    if output.ndim == 2 and output.shape == (batch, 2):
         return output[:, 1] - output[:, 0]
-    if output.ndim == 2 and output.shape[1] == 1:
-        return output[:, 0]
-    if output.ndim == 1:
-        return output
+    if output.numel() == batch:
+        return output.reshape(batch)
     raise ValueError(
         "The torch module must map (batch, p + 1) to one logit (batch, 1) or to two (batch, 2); "
-        f"it returned shape {tuple(output.shape)}."
+        f"it returned shape {tuple(output.shape)} for a batch of {batch}."
     )
+
+
+def _check_shape(params: dict[str, Any]) -> None:
+    """Check what is asked of the architectures of this package."""
+    for name in ("width", "depth"):
+        value = params.get(name, 1)
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+    if not 0 <= params.get("dropout", 0) < 1:
+        raise ValueError(f"dropout must lie in [0, 1), got {params['dropout']!r}.")
 
 
 class _TrainingData:
@@ -310,7 +328,7 @@ class _TrainingData:
         units = contrast.n_observations
         self.held_out = validation_share > 0 and units >= _LEAST_OBSERVATIONS
         if self.held_out:
-            count = max(2, round(validation_share * units))
+            count = max(1, round(validation_share * units))
             # Folds of that size in turn, around the circle if the members need more than there are.
             order = rng.permutation(units)
             held = [
@@ -330,7 +348,11 @@ class _TrainingData:
             self.weight = torch.as_tensor(contrast.weight, dtype=torch.float32, device=device)
         self.fresh = fresh_pairs and origin.kind == "id" and contrast.weight is None
         self.unit_x, self.unit_y = unit_x, unit_y
-        self.tables = [self._pairs_without(contrast, h, unit_x, unit_y) for h in held]
+        self.tables = []
+        for e in range(members):
+            table, held[e] = self._pairs_without(contrast, held[e], unit_x, unit_y)
+            self.tables.append(table)
+        self.held_out = self.held_out and all(len(h) for h in held)
         self.generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         if self.held_out:
             self._prepare_validation(contrast, held, unit, rng)
@@ -341,18 +363,23 @@ class _TrainingData:
         held: NDArray[np.intp],
         unit_x: NDArray[np.intp],
         unit_y: NDArray[np.intp],
-    ) -> tuple[Tensor, Tensor]:
-        """Numbers of the joint and of the broken pairs that touch no held-out observation."""
+    ) -> tuple[tuple[Tensor, Tensor], NDArray[np.intp]]:
+        """Numbers of the joint and broken pairs that touch no held-out observation, and those.
+
+        Of very few pairs a class may be held out altogether; then one pair of it is given back,
+        and its observations are held out no more.
+        """
         free = np.ones(max(unit_x.max(), unit_y.max()) + 2, dtype=bool)  # the last is unit -1
         free[held] = False
-        usable = free[unit_x[contrast.x_index]] & free[unit_y[contrast.y_index]]
+        of_x, of_y = unit_x[contrast.x_index], unit_y[contrast.y_index]
+        for kind in (1, 0):
+            chosen = np.flatnonzero(contrast.label == kind)
+            if not (free[of_x[chosen]] & free[of_y[chosen]]).any():
+                free[of_x[chosen[0]]] = free[of_y[chosen[0]]] = True
+        usable = free[of_x] & free[of_y]
         joint = contrast.label == 1
-        parts = []
-        for chosen in (joint, ~joint):
-            both = np.flatnonzero(usable & chosen)
-            # Of very few pairs a class may be all held out; then it is better seen than missing.
-            parts.append(torch.as_tensor(both if len(both) else np.flatnonzero(chosen)))
-        return parts[0], parts[1]
+        table = tuple(torch.as_tensor(np.flatnonzero(usable & part)) for part in (joint, ~joint))
+        return (table[0], table[1]), held[~free[held]]
 
     def _draw(self, table: Tensor, size: int) -> Tensor:
         place = torch.rand(size, generator=self.generator, dtype=torch.float64) * len(table)
@@ -371,7 +398,8 @@ class _TrainingData:
         if self.fresh:
             # The y of the pair before: another broken pair, unless that is of the same x.
             other = np.roll(y[:, n_joint:], 1, axis=1)
-            same = self.unit_x[x[:, n_joint:]] == self.unit_y[other]
+            of_x = self.unit_x[x[:, n_joint:]]
+            same = (of_x == self.unit_y[other]) & (of_x >= 0)
             y[:, n_joint:] = np.where(same, y[:, n_joint:], other)
         x, y = (torch.as_tensor(i, dtype=torch.int64, device=self.device) for i in (x, y))
         weight = None if self.weight is None else self.weight[pairs]
@@ -436,6 +464,8 @@ class _TrainingData:
         The least factor whose gain is not clearly below the best: a part of a standard error of
         the difference is given away, since the rows have already chosen when to stop.
         """
+        if not torch.isfinite(log_ratio).all():
+            raise ValueError("The torch module given as discriminator returned NaN or infinity.")
         candidates = np.linspace(0, 2, 41)
         weight = (self.validation_weight / self.validation_weight.sum()).double().flatten()
         gains = torch.stack(
@@ -444,8 +474,12 @@ class _TrainingData:
         mean = gains @ weight
         best = int(mean.argmax())
         lost = gains[best] - gains[: best + 1]
-        spread = torch.sqrt(((lost - lost.mean(1, keepdim=True)) ** 2 @ weight) / len(weight))
-        chosen = int(torch.nonzero(lost @ weight <= _CAUTION * spread)[0, 0])
+        average = lost @ weight
+        variance = (lost - average[:, None]) ** 2 @ weight
+        # Few rows say little, and that little has already been used.
+        caution = _CAUTION + 10 / len(weight)
+        allowed = caution * torch.sqrt(variance * (weight**2).sum())
+        chosen = int(torch.nonzero(average <= allowed)[0, 0])
         return float(candidates[chosen]), float(mean[chosen])
 
 

@@ -87,7 +87,7 @@ class StackedDropout(nn.Module):
         if not self.training or self.share == 0:
             return x
         keep = torch.rand(x.shape[1:], device=x.device) >= self.share
-        return x * (keep / (1 - self.share))
+        return x * (keep.to(x.dtype) / (1 - self.share))
 
 
 class StackedNetwork(nn.Module):
@@ -148,7 +148,9 @@ class StackedNetwork(nn.Module):
         of_x = torch.matmul(X, weight[:, :p]) + bias  # (members, n, h)
         of_y = weight[:, p]  # (members, h)
         shared = (Y[0, :, None] * of_y[:, None]) if len(Y) == 1 else None  # (members, m, h)
-        out = torch.empty(n, m)
+        out = torch.empty(n, m, dtype=X.dtype)
+        if m == 0:
+            return out
         columns = min(m, block)
         rows = max(1, block // columns)
         for i in range(0, n, rows):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 from scipy.stats import poisson
 
 from mcdensity._validation import as_generator
@@ -34,7 +35,6 @@ _XI = np.exp(_THETA + _DELTA**2 / 2) - 1
 _START = (0.0365, 0.171, 0.101)
 # The variance has this floor; with a floor of 0 the return would have an atom.
 _FLOOR = 1e-4
-_MAX_JUMPS = 5
 _NODES = 700
 
 
@@ -86,17 +86,21 @@ class JumpDiffusion(Simulator):
 
     def sample_y(self, X: ArrayLike, m: int = 1, random_state: Any = None) -> Array:
         """Draw m returns for each state, by simulating the day."""
-        X = self._check(X)
+        X = self._check_states(X)
         rng = as_generator(random_state)
         return self._step(np.repeat(X, check_size(m), axis=0), rng)[1].reshape(len(X), m)
 
-    def distribution(self, X: ArrayLike) -> ConditionalDistribution:
-        """Return the true distribution of y given each row of X."""
+    def _check_states(self, X: ArrayLike) -> Array:
         X = self._check(X)
         if (X < 0).any() or (X[:, 0] < _FLOOR).any():
             raise ValueError(
                 f"X must hold states (V, L, Psi) with V >= {_FLOOR:g} and no negative values."
             )
+        return X
+
+    def distribution(self, X: ArrayLike) -> ConditionalDistribution:
+        """Return the true distribution of y given each row of X."""
+        X = self._check_states(X)
         knots, value = np.empty((len(X), _NODES)), np.empty((len(X), _NODES))
         for i, (v, low, psi) in enumerate(X):
             knots[i], value[i] = _tabulated(v, low, psi)
@@ -125,6 +129,10 @@ def _drift(next_v: Any, intensity: Any) -> Any:
 _HERMITE = np.polynomial.hermite_e.hermegauss(12)
 _LEGENDRE = np.polynomial.legendre.leggauss(28)
 _OUTER = np.polynomial.hermite_e.hermegauss(6)
+# Near its floor the variance is moved by e_L more than by e_V: the kink is in the outer integral
+# too, and takes many nodes there.
+_NEAR_FLOOR = 3e-3
+_OUTER_NEAR_FLOOR = ndtri((np.arange(96) + 0.5) / 96), np.full(96, 1 / 96)
 
 
 def _shock_nodes(kink: float) -> tuple[Array, Array]:
@@ -145,26 +153,35 @@ def _tabulated(v: float, low: float, psi: float) -> tuple[Array, Array]:
     """Tabulate the log-density of one state: knots and values."""
     spread = _XI_V * np.sqrt(v * _DT)
     intensity = psi + _GAMMA_V * v + _GAMMA_L * low
-    e_l, outer_weight = _OUTER
+    e_l, outer_weight = _OUTER_NEAR_FLOOR if v < _NEAR_FLOOR else _OUTER
     means, variances, weights = [], [], []
-    for drift, weight in zip(
-        _variance_drift(v, low, e_l), outer_weight / outer_weight.sum(), strict=True
-    ):
+    drifts = _variance_drift(v, low, e_l)
+    for drift, weight in zip(drifts, outer_weight / outer_weight.sum(), strict=True):
         e_v, inner = _shock_nodes((_FLOOR - drift) / spread)
         next_v = np.maximum(_FLOOR, drift + spread * e_v)
         means.append(_drift(next_v, intensity) + np.sqrt(next_v * _DT) * _RHO * e_v)
         variances.append(next_v * _DT * (1 - _RHO**2))
         weights.append(weight * inner)
-    mean, variance, weight = (np.concatenate(a) for a in (means, variances, weights))
+    # Beside the spread of a jump that of the shocks is small: there a normal for each outer node
+    # has the right mean and variance, and that is enough.
+    grouped_weight = np.array([w.sum() for w in weights])
+    grouped_mean = np.array([w @ m for w, m in zip(weights, means, strict=True)]) / grouped_weight
+    second = [w @ (u + m**2) for w, m, u in zip(weights, means, variances, strict=True)]
+    grouped_variance = np.array(second) / grouped_weight - grouped_mean**2
+    mean, variance, weight = (np.concatenate(part) for part in (means, variances, weights))
 
-    center = weight @ mean
     # Fine where the day without a jump is, coarse out to where only jumps lead: 1 is a return that
     # no number of jumps explains.
-    knots = center + np.sinh(np.linspace(-6, 6, _NODES)) / np.sinh(6)
-    density = np.zeros(_NODES)
-    for jumps in range(_MAX_JUMPS):
-        total = variance + jumps**2 * _DELTA**2
-        z = (knots[:, None] - mean - jumps * _THETA) ** 2 / total
-        normal = np.exp(-0.5 * z) / np.sqrt(2 * np.pi * total)
-        density += poisson.pmf(jumps, intensity * _DT) * (normal @ weight)
+    knots = weight @ mean + np.sinh(np.linspace(-6, 6, _NODES)) / np.sinh(6)
+    rate = intensity * _DT
+    density = poisson.pmf(0, rate) * (_normal(knots, mean, variance) @ weight)
+    for jumps in range(1, int(poisson.isf(1e-12, rate)) + 2):
+        total = grouped_variance + jumps**2 * _DELTA**2
+        part = _normal(knots, grouped_mean + jumps * _THETA, total) @ grouped_weight
+        density += poisson.pmf(jumps, rate) * part
     return knots, np.log(np.maximum(density, 1e-300))
+
+
+def _normal(points: Array, mean: Array, variance: Array) -> Array:
+    z = (points[:, None] - mean) ** 2 / variance
+    return np.exp(-0.5 * z) / np.sqrt(2 * np.pi * variance)
