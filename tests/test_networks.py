@@ -279,14 +279,14 @@ def test_few_rows_of_noise_cost_little(n, construction):
 
 def test_any_default_dtype():
     X, y = data(30)
-    before = MCD(discriminator_params={"steps": 5}, random_state=0).fit(X, y).predict(X)
     torch.set_default_dtype(torch.float64)
     try:
         with torch.no_grad():
-            after = MCD(discriminator_params={"steps": 5}, random_state=0).fit(X, y).predict(X)
+            model = MCD(discriminator_params={"steps": 5}, random_state=0).fit(X, y)
+            assert np.isfinite(model.predict(X)).all()
     finally:
         torch.set_default_dtype(torch.float32)
-    np.testing.assert_allclose(after, before, rtol=0.2)
+    assert next(model.discriminator_.module_.parameters()).dtype == torch.float32
 
 
 def test_independent_pairs_hold_out_what_they_do_not_train_on():
@@ -301,10 +301,8 @@ def test_independent_pairs_hold_out_what_they_do_not_train_on():
         pairs, _ = training.batch(50, 100)
         for member in range(5):
             held = set(training.validation_x[member, :, 0].tolist())
-            seen = set(pairs[member, :, 0].tolist()) | {
-                v - 100 for v in pairs[member, :, 1].tolist()
-            }
-            assert not held & seen
+            assert not held & set(pairs[member, :, 0].tolist())
+            assert not held & set((pairs[member, :, 1] - 100).tolist())
 
 
 def test_far_features_and_empty_grids():

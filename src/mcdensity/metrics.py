@@ -480,7 +480,7 @@ def _check_matrix(density: ArrayLike, points: Array, name: str = "density") -> A
             f"{value.shape}."
         )
     _check_values(name, value)
-    mass = np.trapezoid(value, points, axis=1)
+    mass = np.asarray(np.trapezoid(value, points, axis=1))
     # Of a sharp density the trapezoidal rule may find a little too much.
     worst = int(np.argmax(mass))
     if mass.mean() > 1.01 or mass[worst] > 1.1:

@@ -466,11 +466,9 @@ class _TrainingData:
         """
         if not torch.isfinite(log_ratio).all():
             raise ValueError("The torch module given as discriminator returned NaN or infinity.")
-        candidates = np.linspace(0, 2, 41)
+        candidates = np.linspace(0, 2, 41).tolist()
         weight = (self.validation_weight / self.validation_weight.sum()).double().flatten()
-        gains = torch.stack(
-            [self.gains(log_ratio, float(a)).double().flatten() for a in candidates]
-        )
+        gains = torch.stack([self.gains(log_ratio, a).flatten() for a in candidates]).double()
         mean = gains @ weight
         best = int(mean.argmax())
         lost = gains[best] - gains[: best + 1]
