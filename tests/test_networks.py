@@ -10,6 +10,7 @@ from mcdensity.baselines import MarginalBaseline
 from mcdensity.discriminators import get_discriminator
 from mcdensity.networks import glu, mlp, resnet, snn
 from mcdensity.networks.layers import StackedBatchNorm, StackedDropout, StackedLinear
+from mcdensity.networks.pairs import TrainingPairs
 from mcdensity.networks.training import train
 
 ARCHITECTURES = {
@@ -185,14 +186,12 @@ def test_torch_is_left_as_it_was():
 
 def test_held_out_observations_are_in_no_batch():
     """Groups of three rows: whatever row of a group is held out, none is trained on."""
-    from mcdensity.discriminators.neural import _TrainingData
-
     X, _ = data(30)
     X, y, groups = stack_targets(X, np.random.default_rng(0).normal(size=(30, 3)))
     X = np.column_stack([groups, groups]).astype(float)
     contrast = build_contrast(X, y, ratio=0.1, groups=groups, random_state=0)
     cpu = torch.device("cpu")
-    training = _TrainingData(contrast, 5, 0.2, True, np.random.default_rng(0), cpu)
+    training = TrainingPairs(contrast, 5, 0.2, True, np.random.default_rng(0), cpu)
     held = [set(v[:, 0].unique().tolist()) for v in training.validation_x]
     assert len(set.union(*held)) == 30
     of_y = dict(zip(y.astype(np.float32).tolist(), groups.tolist(), strict=True))
@@ -290,14 +289,12 @@ def test_any_default_dtype():
 
 
 def test_independent_pairs_hold_out_what_they_do_not_train_on():
-    from mcdensity.discriminators.neural import _TrainingData
-
     for seed in range(20):
         X = np.arange(40.0)[:, None]
         y = 100 + np.arange(40.0)
         contrast = build_contrast(X, y, construction="iid", ratio=0.1, random_state=seed)
         rng = np.random.default_rng(seed)
-        training = _TrainingData(contrast, 5, 0.2, True, rng, torch.device("cpu"))
+        training = TrainingPairs(contrast, 5, 0.2, True, rng, torch.device("cpu"))
         pairs, _ = training.batch(50, 100)
         for member in range(5):
             held = set(training.validation_x[member, :, 0].tolist())
