@@ -20,20 +20,9 @@ from sklearn.model_selection import train_test_split
 
 from mcdensity import MCD
 from mcdensity.baselines import MarginalBaseline
+from mcdensity.simulators import get_simulator
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
-
-
-def inverse_sinusoid(n, rng):
-    """x = 7 sin(0.75 y) + 0.5 y + noise: a function of y, so that y given x has several modes."""
-    y = rng.uniform(-10.5, 10.5, size=n)
-    return (7 * np.sin(0.75 * y) + 0.5 * y + rng.normal(size=n))[:, None], y
-
-
-def inverse_sinusoid_density(x, grid):
-    density = np.exp(-0.5 * (x - 7 * np.sin(0.75 * grid) - 0.5 * grid) ** 2)
-    density = np.where(np.abs(grid) <= 10.5, density, 0)
-    return density / np.trapezoid(density, grid)
 
 
 def compare(name, model, X_train, X_test, y_train, y_test):
@@ -55,13 +44,13 @@ def show_densities(ax, model, X, y, title, unit, truth=None):
     low, high = np.min(distribution.ppf(0.001)), np.max(distribution.ppf(0.999))
     grid = np.linspace(low, high, 1000)
     densities = distribution.pdf_grid(grid)
-    exact = [None if truth is None else truth(x, grid) for x in X[:, 0]]
-    step = 1.1 * max(densities.max(), *(0 if t is None else t.max() for t in exact))
+    exact = np.zeros_like(densities) if truth is None else truth.pdf_grid(X, grid)
+    step = 1.1 * max(densities.max(), exact.max())
     for i, density in enumerate(densities):
         base = -i * step
         ax.fill_between(grid, base, base + density, color=BLUE, alpha=0.25, lw=0)
         ax.plot(grid, base + density, color=BLUE, lw=1.5, label="estimate" if i == 0 else None)
-        if exact[i] is not None:
+        if truth is not None:
             ax.plot(
                 grid, base + exact[i], color=GREY, lw=1, ls="--", label="truth" if i == 0 else None
             )
@@ -88,8 +77,6 @@ def show_calibration(ax, model, X, y, title):
 
 
 def main(folder="demo"):
-    rng = np.random.default_rng(0)
-
     data = load_diabetes()
     split = train_test_split(data.data, data.target, test_size=0.3, random_state=0)
     diabetes = compare("Diabetes (disease progression)", MCD(random_state=0), *split)
@@ -104,7 +91,9 @@ def main(folder="demo"):
         print(f"  {rows[i]:3d}{low:7.0f}{median:10.0f}{high:8.0f}{above:14.2f}{y[rows[i]]:10.0f}")
     print()
 
-    X_toy, y_toy = inverse_sinusoid(2000, rng)
+    # x is a function of y, and not the other way: y given x has up to five modes.
+    simulator = get_simulator("InverseSinusoid")
+    X_toy, y_toy = simulator.sample(2000, random_state=0)
     toy_split = train_test_split(X_toy, y_toy, test_size=0.3, random_state=0)
     toy = compare("Inverse sinusoid (simulated)", MCD(random_state=0), *toy_split)
     X_chosen = np.array([[-7.0], [-3.0], [0.0], [3.0], [7.0]])
@@ -115,7 +104,7 @@ def main(folder="demo"):
                    "disease progression after one year")  # fmt: skip
     show_calibration(axes[0, 1], diabetes, X, y, "Diabetes: calibration")
     show_densities(axes[1, 0], toy, X_chosen, y_chosen, "Inverse sinusoid at x = -7, -3, 0, 3, 7",
-                   "y", truth=inverse_sinusoid_density)  # fmt: skip
+                   "y", truth=simulator)  # fmt: skip
     show_calibration(axes[1, 1], toy, toy_split[1], toy_split[3], "Inverse sinusoid: calibration")
     path = Path(folder) / "demo.png"
     path.parent.mkdir(parents=True, exist_ok=True)
