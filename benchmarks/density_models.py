@@ -58,14 +58,16 @@ if __name__ == "__main__":
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rows", type=int, default=100)
     args = parser.parse_args()
-    cells = [(m, k, s) for m in args.models for k in args.methods for s in range(args.seeds)]
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    cells = [(m, k, s) for m in args.models for k in args.methods for s in seeds]
     values = Parallel(n_jobs=2)(delayed(divergence)(*cell, args.rows) for cell in cells)
     table = dict(zip(cells, values, strict=True))
-    print(f"n = {args.rows}, {args.seeds} seeds: mean KL and its standard error")
+    print(f"n = {args.rows}, seeds {seeds[0]} to {seeds[-1]}: mean KL and its standard error")
     print(f"{'':20}" + "".join(f"{m[:4] + m[-5:]:>16}" for m in args.models))
     for method in args.methods:
-        row = [np.array([table[m, method, s] for s in range(args.seeds)]) for m in args.models]
+        row = [np.array([table[m, method, s] for s in seeds]) for m in args.models]
         text = [f"{r.mean():.3f} ({r.std() / np.sqrt(args.seeds):.3f})" for r in row]
         print(f"{method:20}" + "".join(f"{t:>16}" for t in text))

@@ -301,6 +301,14 @@ def test_bad_fit(change, message):
         MCD(discriminator="quadratic").fit(**arguments)
 
 
+def test_dates_are_refused_with_advice():
+    pandas = pytest.importorskip("pandas")
+    X, y = normal_data(20)
+    frame = pandas.DataFrame({"a": X[:, 0], "day": pandas.Timestamp("2020-01-01")})
+    with pytest.raises(TypeError, match="X holds dates; turn them into numbers first"):
+        MCD(discriminator="quadratic").fit(frame, y)
+
+
 def test_iid_with_groups():
     X, y = normal_data(20)
     with pytest.raises(ValueError, match='construction="iid" cannot use groups'):

@@ -331,6 +331,13 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
                 ensure_all_finite="allow-nan" if self._allows_nan() else True,
                 **options,
             )
+        except TypeError as error:
+            if "DateTime" not in str(error):
+                raise
+            raise TypeError(
+                f"{name} holds dates; turn them into numbers first, for example days since a "
+                "start, or the month and the hour."
+            ) from error
         except ValueError as error:
             message = str(error)
             if "could not convert string" in message:
