@@ -392,7 +392,7 @@ class GridDistribution(ConditionalDistribution):
     def _coordinate(self, y: Array) -> tuple[Array, Array]:
         """Coordinates of points y, and the logarithms of their derivatives with respect to y."""
         # A grid that all rows share (a broadcast row) is worked once.
-        once = ((y[:1] if _is_shared(y) else y) - self._loc) / self._scale
+        once = ((y[:1] if is_shared(y) else y) - self._loc) / self._scale
         log_scale = np.log(self._scale)
         if self._reference is None:
             return np.broadcast_to(once, y.shape), np.full(y.shape, -log_scale)
@@ -428,7 +428,7 @@ class GridDistribution(ConditionalDistribution):
             return self._point(law.knots), value, law.mass, law.outside, reach
         # The outer cells reach to infinity; their mass is next to nothing.
         inner = law.knots[:, 1:-1]
-        y = self._point(inner[:1] if _is_shared(inner) else inner)
+        y = self._point(inner[:1] if is_shared(inner) else inner)
         log_f = self._reference.logpdf((y - self._loc) / self._scale) - np.log(self._scale)
         outside = law.mass[:, [0, -1]]
         value = law.value[:, 1:-1] + log_f
@@ -521,7 +521,7 @@ class GridDistribution(ConditionalDistribution):
         return [_region(*row) for row in zip(y, value, reach, low, strict=True)]
 
 
-def _is_shared(rows: Array) -> bool:
+def is_shared(rows: Array) -> bool:
     """Whether all rows are one and the same, broadcast."""
     return len(rows) > 1 and rows.strides[0] == 0
 

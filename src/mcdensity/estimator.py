@@ -212,6 +212,10 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         outer = np.array([0.5, 1.0, 2.0]) * reach
         return np.unique(np.concatenate([low - outer, inner, even, high + outer]))
 
+    def _row_size(self) -> int:
+        """Numbers that the distribution of one row holds: rows are worked in blocks by it."""
+        return len(self._knots)
+
     @property
     def _normalized(self) -> bool:
         """Whether `pdf_from_X` and `logpdf` return densities that integrate to one."""
@@ -370,7 +374,8 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         return self._scale_x(self._check_x(X, "X"))
 
     def _scale_x(self, X: Array) -> Array:
-        return (X - self.x_mean_) / self.x_scale_
+        # What is finite stays so in single precision, and its square in double precision.
+        return np.clip((X - self.x_mean_) / self.x_scale_, -1e30, 1e30)
 
     # Blocks.
 
@@ -379,7 +384,7 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         return self._distribution(X)._rescaled(self.y_mean_, self.y_scale_)
 
     def _blocks(self, n: int, points: int = 0) -> Iterator[slice]:
-        size = max(1, _BLOCK // max(points, len(self._knots)))
+        size = max(1, _BLOCK // max(points, self._row_size()))
         return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
     def _stream(

@@ -7,16 +7,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
+from scipy.special import logsumexp, ndtr, ndtri
 
 from mcdensity._validation import as_generator
-from mcdensity.distribution import ConditionalDistribution, GridDistribution
+from mcdensity.distribution import ConditionalDistribution, GridDistribution, is_shared
 
 __all__ = ["GaussianMixtureDistribution"]
 
 Array = NDArray[np.float64]
 
-_BISECTIONS = 60
+_ITERATIONS = 150
+# Below this a density is computed in logarithms.
+_TINY = 1e-290
+# Numbers worked at once: component by component, in the cache; and as a matrix.
+_CACHE = 1 << 14
+_MATRIX = 1 << 21
 
 
 class GaussianMixtureDistribution(ConditionalDistribution):
@@ -24,19 +29,21 @@ class GaussianMixtureDistribution(ConditionalDistribution):
 
     .. math:: p(y) = \sum_k w_k \, \varphi\left(\frac{y - \mu_k}{\sigma_k}\right) / \sigma_k
 
-    Density, distribution function, mean, variance and samples are exact; quantiles are found by
-    bisection to the precision of the machine.
+    Density, distribution function, mean, variance and samples are exact; quantiles are found to a
+    relative precision of 1e-12. Where all rows share their means and scales, and differ in the
+    weights alone, densities on a grid are one matrix product.
 
     Parameters
     ----------
     weights, means, scales : ndarray of shape (n, K)
-        Weights are scaled to sum to one in each row.
+        Or of shapes that broadcast to it: means and scales that the rows share are best given with
+        shape (1, K). Weights are scaled to sum to one in each row.
     """
 
     def __init__(self, weights: Array, means: Array, scales: Array) -> None:
-        weights, means, scales = np.broadcast_arrays(weights, means, scales)
-        if not np.isfinite(means).all() or not (scales > 0).all():
+        if not np.isfinite(means).all() or not (np.asarray(scales) > 0).all():
             raise ValueError("means must be finite, and scales must be positive.")
+        weights, means, scales = np.broadcast_arrays(weights, means, scales)
         if not (weights >= 0).all() or not (weights.sum(axis=1) > 0).all():
             raise ValueError("weights must not be negative, nor all zero in a row.")
         self.weights = weights / weights.sum(axis=1, keepdims=True)
@@ -45,81 +52,151 @@ class GaussianMixtureDistribution(ConditionalDistribution):
     def __len__(self) -> int:
         return len(self.weights)
 
+    @property
+    def _common(self) -> bool:
+        """Whether all rows have the same means and scales."""
+        return is_shared(self.means) and is_shared(self.scales)
+
     def _take(self, rows: NDArray[np.intp]) -> GaussianMixtureDistribution:
+        if self._common:
+            return GaussianMixtureDistribution(self.weights[rows], self.means[:1], self.scales[:1])
         return GaussianMixtureDistribution(self.weights[rows], self.means[rows], self.scales[rows])
 
     def _rescaled(self, loc: float, scale: float) -> GaussianMixtureDistribution:
+        rows = slice(1) if self._common else slice(None)
         return GaussianMixtureDistribution(
-            self.weights, loc + scale * self.means, scale * self.scales
+            self.weights, loc + scale * self.means[rows], scale * self.scales[rows]
         )
 
     def _joined(self, others: Sequence[Any]) -> GaussianMixtureDistribution:
         parts = [self, *others]
+        same = all(
+            np.array_equal(part.means[:1], self.means[:1])
+            and np.array_equal(part.scales[:1], self.scales[:1])
+            for part in parts
+            if part._common or len(part) == 1
+        )
+        weights = [part.weights for part in parts]
+        if self._common and same and all(part._common or len(part) == 1 for part in parts):
+            return GaussianMixtureDistribution(
+                np.concatenate(weights), self.means[:1], self.scales[:1]
+            )
+        size = max(w.shape[1] for w in weights)
         return GaussianMixtureDistribution(
-            *(np.concatenate([getattr(p, name) for p in parts]) for name in
-              ("weights", "means", "scales"))
-        )  # fmt: skip
+            *(
+                np.concatenate([_padded(getattr(part, name), size, fill) for part in parts])
+                for name, fill in (("weights", 0.0), ("means", 0.0), ("scales", 1.0))
+            )
+        )
+
+    def _sum(
+        self, y: Array, function: Callable[[Array], object], coefficient: Array | None = None
+    ) -> Array:
+        """Sum over components of coefficient * function(z); `function` works in place."""
+        weights = self.weights if coefficient is None else self.weights * coefficient
+        out = np.empty(y.shape)
+        if out.size == 0:
+            return out
+        if self._common and is_shared(y):
+            # All rows have the same kernels at the same points: the rest is a product.
+            step = max(1, _MATRIX // weights.shape[1])
+            for j in range(0, y.shape[1], step):
+                part = slice(j, j + step)
+                z = (y[0, part] - self.means[0][:, None]) / self.scales[0][:, None]
+                function(z)
+                out[:, part] = weights @ z
+            return out
+        step = max(1, _CACHE // y.shape[1])
+        for i in range(0, len(y), step):
+            part = slice(i, i + step)
+            total = np.zeros(y[part].shape)
+            for k in range(weights.shape[1]):
+                column = (part, slice(k, k + 1))
+                if not weights[column].any():
+                    continue
+                z = y[part] - self.means[column]
+                z /= self.scales[column]
+                function(z)
+                z *= weights[column]
+                total += z
+            out[part] = total
+        return out
 
     def _log_sum(self, y: Array, log_term: Callable[[Array, Array], Array]) -> Array:
-        """Log of the weighted sum over components of exp(log_term(z, scale))."""
+        """Log of the weighted sum over components of exp(log_term(z, scale)), at points (n, 1)."""
         with np.errstate(divide="ignore"):
             log_weights = np.log(self.weights)
-
-        def term(k: int) -> Array:
-            column = slice(k, k + 1)
-            scale = self.scales[:, column]
-            return log_weights[:, column] + log_term((y - self.means[:, column]) / scale, scale)
-
-        # One component after the other, twice: no array is larger than the result.
-        components = range(self.weights.shape[1])
-        top = np.full(y.shape, -np.inf)
-        for k in components:
-            np.maximum(top, term(k), out=top)
-        if len(components) == 1:
-            return top
-        shift = np.where(np.isfinite(top), top, 0.0)
-        total = np.zeros(y.shape)
-        for k in components:
-            total += np.exp(term(k) - shift)
-        with np.errstate(divide="ignore"):
-            return shift + np.log(total)
+        return logsumexp(
+            log_weights + log_term((y - self.means) / self.scales, self.scales),
+            axis=1,
+            keepdims=True,
+        )
 
     def _logpdf(self, y: Array) -> Array:
+        density = self._density(y)
+        with np.errstate(divide="ignore"):
+            out = np.log(density)
+        # Far out, where exponentials underflow, in logarithms.
+        rows, columns = np.nonzero(density < _TINY)
         constant = 0.5 * np.log(2 * np.pi)
-        return self._log_sum(y, lambda z, scale: -0.5 * z**2 - constant - np.log(scale))
+        step = max(1, _MATRIX // self.weights.shape[1])
+        for i in range(0, len(rows), step):
+            at = rows[i : i + step], columns[i : i + step]
+            far = self._take(at[0])._log_sum(
+                y[at][:, None], lambda z, scale: -0.5 * z**2 - constant - np.log(scale)
+            )
+            out[at] = far[:, 0]
+        return out
+
+    def _density(self, y: Array) -> Array:
+        return self._sum(y, _exp_half_square, 1 / (np.sqrt(2 * np.pi) * self.scales))
 
     def _cdf(self, y: Array) -> Array:
-        return np.minimum(np.exp(self._log_sum(y, lambda z, scale: log_ndtr(z))), 1)
+        return np.minimum(self._sum(y, lambda z: ndtr(z, out=z)), 1)
 
     def _sf(self, y: Array) -> Array:
-        return np.minimum(np.exp(self._log_sum(y, lambda z, scale: log_ndtr(-z))), 1)
+        return np.minimum(self._sum(y, lambda z: ndtr(np.negative(z, out=z), out=z)), 1)
 
     def _ppf(self, q: Array) -> Array:
+        """Newton's method, kept within a bracket that halves where a step would leave it."""
         reach = 40 * self.scales
-        low = np.broadcast_to((self.means - reach).min(axis=1, keepdims=True), q.shape)
-        high = np.broadcast_to((self.means + reach).max(axis=1, keepdims=True), q.shape)
-        for _ in range(_BISECTIONS):
-            middle = low / 2 + high / 2
-            # ndtr is cheaper than its logarithm, and quantiles need no more.
-            below = self._fast_cdf(middle) < q
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        result = low / 2 + high / 2
-        return np.where(q == 0, -np.inf, np.where(q == 1, np.inf, result))
-
-    def _fast_cdf(self, y: Array) -> Array:
-        out = np.zeros(y.shape)
-        for k in range(self.weights.shape[1]):
-            column = slice(k, k + 1)
-            z = (y - self.means[:, column]) / self.scales[:, column]
-            out += self.weights[:, column] * ndtr(z)
-        return out
+        shape = q.shape
+        low = np.broadcast_to((self.means - reach).min(axis=1, keepdims=True), shape).copy()
+        high = np.broadcast_to((self.means + reach).max(axis=1, keepdims=True), shape).copy()
+        center, spread = self.mean()[:, None], np.sqrt(self.var())[:, None]
+        y = np.clip(center + spread * ndtri(np.clip(q, 1e-12, 1 - 1e-12)), low, high)
+        rows = np.arange(len(q))
+        least = 1e-12 * np.maximum(self.scales.min(axis=1, keepdims=True), 1e-3 * np.abs(center))
+        ends = (q == 0) | (q == 1)
+        for iteration in range(_ITERATIONS):
+            law = self if len(rows) == len(self) else self._take(rows)
+            at, target = y[rows], q[rows]
+            error = law._cdf(at) - target
+            low[rows] = np.where(error < 0, at, low[rows])
+            high[rows] = np.where(error < 0, high[rows], at)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                step = error / law._density(at)
+                new = at - step
+            middle = low[rows] / 2 + high[rows] / 2
+            near = np.abs(step) <= least[rows]
+            # Every third step halves, lest Newton's creep along a flat stretch.
+            inside = (new > low[rows]) & (new < high[rows]) & (iteration % 3 != 2)
+            y[rows] = np.where(near | inside, new, middle)
+            done = near | (high[rows] - low[rows] <= least[rows]) | ends[rows]
+            rows = rows[~done.all(axis=1)]
+            if len(rows) == 0:
+                break
+        return np.where(q == 0, -np.inf, np.where(q == 1, np.inf, y))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
         """Draw `n_samples` values from each row's distribution, shape (n, n_samples)."""
         rng = as_generator(random_state)
         cumulated = np.cumsum(self.weights, axis=1)
-        uniform = rng.random((len(self), n_samples))
-        chosen = (uniform[:, :, None] > cumulated[:, None, :-1]).sum(axis=2)
+        uniform = rng.random((len(self), n_samples)) * cumulated[:, -1:]
+        chosen = np.empty(uniform.shape, dtype=np.intp)
+        for i, (sums, values) in enumerate(zip(cumulated, uniform, strict=True)):
+            chosen[i] = np.searchsorted(sums, values, side="right")
+        chosen = np.minimum(chosen, self.weights.shape[1] - 1)
         mean, scale = (np.take_along_axis(a, chosen, axis=1) for a in (self.means, self.scales))
         return mean + scale * rng.normal(size=chosen.shape)
 
@@ -135,6 +212,17 @@ class GaussianMixtureDistribution(ConditionalDistribution):
     def as_grid(self) -> GridDistribution:
         """Return the same distributions on a grid, for what has no closed form."""
         return on_grid(self)
+
+
+def _exp_half_square(z: Array) -> None:
+    """Replace z by exp(-z² / 2)."""
+    np.multiply(z, z, out=z)
+    z *= -0.5
+    np.exp(z, out=z)
+
+
+def _padded(array: Array, size: int, fill: float) -> Array:
+    return np.pad(array, ((0, 0), (0, size - array.shape[1])), constant_values=fill)
 
 
 def on_grid(distribution: ConditionalDistribution) -> GridDistribution:

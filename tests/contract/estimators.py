@@ -27,7 +27,24 @@ ESTIMATORS |= {
     "MCD-regressor": MCD(discriminator=Ridge(), random_state=0),
     "MCD-auto-ratio": MCD(discriminator="quadratic", ratio="auto", random_state=0),
 }
-ESTIMATORS |= {name: get_estimator(name) for name in list_estimators()}
+
+
+def baseline(name, **parameters):
+    estimator = get_estimator(name, **parameters)
+    seeded = "random_state" in estimator.get_params()
+    return estimator.set_params(random_state=0) if seeded else estimator
+
+
+QUICK_BASELINES = {
+    **{name: {"steps": 40, "width": 8} for name in ("deepcde", "kmn", "mdn", "nf")},
+    "rfcde": {"n_trees": 10},
+    "f-rfcde": {"n_trees": 10, "flambda": 2},
+}
+ESTIMATORS |= {name: baseline(name, **QUICK_BASELINES.get(name, {})) for name in list_estimators()}
+ESTIMATORS["nf-radial"] = baseline("nf", flow="radial", **QUICK_BASELINES["nf"])
+# As a user gets them, in `make test-all`.
+FULL = {f"{name}-full": baseline(name) for name in QUICK_BASELINES}
+FULL |= {f"MCD-{name}-full": MCD(discriminator=name, random_state=0) for name in QUICK}
 
 # The suite of scikit-learn fits each estimator some hundred times: these stand for all.
 SKLEARN_CHECKED = [
@@ -35,5 +52,13 @@ SKLEARN_CHECKED = [
     "MCD-hist-gradient-boosting",
     "MCD-learner",
     "MCD-mlp",
+    "deepcde",
+    "flexcode-nn",
+    "kmn",
+    "lscde",
     "marginal",
+    "mdn",
+    "nf",
+    "nnkcde",
+    "rfcde",
 ]

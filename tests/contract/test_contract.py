@@ -4,7 +4,8 @@ import pickle
 
 import numpy as np
 import pytest
-from estimators import ESTIMATORS
+from estimators import ESTIMATORS as QUICK
+from estimators import FULL
 from sklearn.base import clone
 
 pytestmark = pytest.mark.filterwarnings("ignore:ratio=:UserWarning")
@@ -17,7 +18,11 @@ def data(n=120, seed=0):
     return X, y
 
 
-@pytest.fixture(scope="module", params=ESTIMATORS, ids=str)
+ESTIMATORS = QUICK | FULL
+PARAMS = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in FULL)]
+
+
+@pytest.fixture(scope="module", params=PARAMS, ids=str)
 def name(request):
     return request.param
 

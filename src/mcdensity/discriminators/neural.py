@@ -236,7 +236,6 @@ class NeuralDiscriminator(Discriminator):
 
     def _logit(self, X: Array, Y: Array) -> Array:
         """Logit of q; Y has one row for each of X, or one for all."""
-        X = np.clip(X, -1e30, 1e30)  # what is finite must stay so in single precision
         with torch.inference_mode():
             if isinstance(self.module_, StackedNetwork):
                 weight = self.module_.first.weight

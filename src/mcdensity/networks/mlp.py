@@ -20,7 +20,12 @@ __all__ = ["mlp", "mlp_plain"]
 
 
 def mlp(
-    n_inputs: int, members: int = 1, width: int = 32, depth: int = 2, dropout: float = 0.1
+    n_inputs: int,
+    members: int = 1,
+    width: int = 32,
+    depth: int = 2,
+    dropout: float = 0.1,
+    n_outputs: int = 1,
 ) -> StackedNetwork:
     """Build hidden layers of equal width, each with batch norm, SiLU and dropout, and one logit."""
     body: list[nn.Module] = []
@@ -28,7 +33,7 @@ def mlp(
         if i:
             body.append(StackedLinear(members, width, width))
         body += [StackedBatchNorm(members, width), nn.SiLU(), StackedDropout(dropout)]
-    body.append(StackedLinear(members, width, 1))
+    body.append(StackedLinear(members, width, n_outputs))
     return StackedNetwork(StackedLinear(members, n_inputs, width), nn.Sequential(*body))
 
 
