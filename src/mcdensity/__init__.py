@@ -37,7 +37,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(import_module(f"mcdensity.{_HOME[name]}"), name)
-    elif name in {"baselines", "discriminators", "marginals", "metrics", "simulators"}:
+    elif name in {"baselines", "datasets", "discriminators", "marginals", "metrics", "simulators"}:
         value = import_module(f"mcdensity.{name}")
     else:
         raise AttributeError(f"module 'mcdensity' has no attribute {name!r}")

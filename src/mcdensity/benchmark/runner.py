@@ -1,0 +1,249 @@
+"""Running cells: each in a process of its own, supervised by joblib or by a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from mcdensity._validation import require
+from mcdensity.benchmark.cell import die_with_parent
+from mcdensity.benchmark.methods import check_method
+from mcdensity.benchmark.protocols import Protocol, get_protocol
+from mcdensity.benchmark.store import Cell, Result, Store
+
+__all__ = ["plan", "run", "run_in_process", "stored_name"]
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+def stored_name(protocol: str, quick: bool) -> str:
+    """Return the name a protocol has in the store: quick runs are never mixed with full ones."""
+    return f"{protocol}-quick" if quick else protocol
+
+
+def plan(
+    protocol: Protocol,
+    methods: Sequence[str] | None = None,
+    seeds: int | None = None,
+    problems: Sequence[str] | None = None,
+    quick: bool = False,
+) -> list[Cell]:
+    """List the cells of a run, seed by seed, so that an early table has all rows."""
+    chosen = [check_method(m) for m in methods] if methods else list(protocol.methods)
+    count = protocol.seeds if seeds is None else seeds
+    if count < 1:
+        raise ValueError(f"seeds must be at least 1, got {count}.")
+    rows = list(problems) if problems else list(protocol.problems)
+    unknown = [p for p in rows if p not in protocol.problems]
+    if unknown:
+        raise ValueError(
+            f"Problem {unknown[0]!r} is not one of {protocol.name}; choose from "
+            f"{', '.join(protocol.problems)}."
+        )
+    name = stored_name(protocol.name, quick)
+    return [
+        Cell(name, problem, method, seed)
+        for seed in range(count)
+        for problem in rows
+        if seed < protocol.limits.get(problem, seed + 1)
+        for method in chosen
+    ]
+
+
+def run_in_process(cell: Cell, quick: bool, time_limit: float) -> Result:
+    """Run a cell in a new process with one thread; a failure is a result too."""
+    asked = {
+        "protocol": cell.protocol.removesuffix("-quick"),
+        "problem": cell.problem,
+        "method": cell.method,
+        "seed": cell.seed,
+        "quick": quick,
+        "time_limit": time_limit,
+    }
+    fields = _server().ask(asked)
+    return Result(cell, **fields, finished=datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+class _Server:
+    """A process that forks the cells' processes: the libraries are loaded once."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mcdensity.benchmark.cell"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | dict.fromkeys(_THREADS, "1"),
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+    def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Send a cell and wait for its result."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        line = ""
+        try:
+            self.process.stdin.write(json.dumps(asked) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            pass
+        except BaseException:
+            self.close()
+            raise
+        if not line:
+            self.close()
+            text = f"The server of the cells ended with code {self.process.returncode}."
+            return {"status": "failed", "metrics": {}, "error": text}
+        return json.loads(line)
+
+    def close(self) -> None:
+        """End the process, and with it the cell that it runs."""
+        if self in _servers:
+            _servers.remove(self)
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+
+_servers: list[_Server] = []
+_of_thread = threading.local()
+
+
+def _server() -> _Server:
+    """Return the server of this thread."""
+    if not hasattr(os, "fork"):
+        raise OSError("Running cells needs a system that can fork processes: Linux or macOS.")
+    server = getattr(_of_thread, "server", None)
+    if server is None or server not in _servers or server.process.poll() is not None:
+        server = _of_thread.server = _Server()
+        _servers.append(server)
+    return server
+
+
+def _close_servers() -> None:
+    for server in list(_servers):
+        server.close()
+
+
+def run(
+    protocol: str,
+    store: Store,
+    *,
+    methods: Sequence[str] | None = None,
+    problems: Sequence[str] | None = None,
+    seeds: int | None = None,
+    jobs: int = 2,
+    scheduler: str | None = None,
+    quick: bool = False,
+    retry_failed: bool = False,
+    time_limit: float | None = None,
+    report: Callable[[Result, int, int], None] | None = None,
+) -> list[Result]:
+    """Run the cells of a protocol that are not in the store yet, and store each as it ends.
+
+    Parameters
+    ----------
+    protocol : str
+    store : Store
+    methods, problems : sequence of str, optional
+        By default all of the protocol.
+    seeds : int, optional
+        Number of seeds, from 0 on.
+    jobs : int, default 2
+        Processes at a time.
+    scheduler : str, optional
+        Address of a Dask scheduler, whose workers then run the cells.
+    quick : bool
+        Small budgets and grids: to try, not to compare.
+    retry_failed : bool
+        Whether to run failed cells again.
+    time_limit : float, optional
+        Seconds after which a cell is ended.
+    report : callable, optional
+        Called with each result, the number of cells done, and that of all.
+
+    Returns
+    -------
+    list of Result
+        What was run now.
+    """
+    chosen = get_protocol(protocol)
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}.")
+    limit = chosen.time_limit if time_limit is None else time_limit
+    if not limit > 0:
+        raise ValueError(f"time_limit must be positive, got {limit}.")
+    cells = plan(chosen, methods, seeds, problems, quick)
+    known = store.status(stored_name(protocol, quick))
+    todo = [c for c in cells if known.get(c) is None or (retry_failed and known.get(c) == "failed")]
+    supervise = _with_dask(scheduler) if scheduler else _with_joblib(jobs)
+    out = []
+    done = len(cells) - len(todo)
+    try:
+        for result in supervise(todo, quick, limit):
+            store.record(result)
+            out.append(result)
+            done += 1
+            if report is not None:
+                report(result, done, len(cells))
+    finally:
+        _close_servers()
+    return out
+
+
+Supervisor = Callable[[Iterable[Cell], bool, float], Iterator[Result]]
+
+
+def _with_joblib(jobs: int) -> Supervisor:
+    from joblib import Parallel, delayed
+
+    def supervise(cells: Iterable[Cell], quick: bool, limit: float) -> Iterator[Result]:
+        # Threads only wait here: the work is in the cells' own processes.
+        pool = Parallel(
+            n_jobs=jobs, prefer="threads", return_as="generator_unordered", pre_dispatch=jobs
+        )
+        yield from pool(delayed(run_in_process)(cell, quick, limit) for cell in cells)
+
+    return supervise
+
+
+def _with_dask(address: str) -> Supervisor:
+    distributed = require("distributed", "distributed")
+    try:
+        client = distributed.Client(address, timeout=10, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ConnectionError(
+            f"No Dask scheduler answers at {address!r}: {error}. Start one with `dask scheduler` "
+            "and give the address it prints, or leave out --scheduler to run here."
+        ) from error
+
+    def supervise(cells: Iterable[Cell], quick: bool, limit: float) -> Iterator[Result]:
+        with client:
+            # A worker that dies takes its cell with it: the cell is given to another.
+            futures = [
+                client.submit(_on_worker, tuple(cell), quick, limit, pure=False, retries=3)
+                for cell in cells
+            ]
+            for future in distributed.as_completed(futures):
+                yield future.result()
+                future.release()
+
+    return supervise
+
+
+def _on_worker(cell: tuple[Any, ...], quick: bool, limit: float) -> Result:
+    return run_in_process(Cell(*cell), quick, limit)

@@ -1,0 +1,210 @@
+"""Tables of results: ours beside the paper's, ranks, wins and tests."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.stats import rankdata, wilcoxon
+
+from mcdensity.benchmark.protocols import Protocol
+from mcdensity.benchmark.store import Result
+
+__all__ = ["Table", "summarize"]
+
+# Metrics of which less is better; of all others more is.
+_LOWER = {"kl", "kl_grid", "kl_grid_raw", "crps", "rmse", "seconds", "peak_mb"}
+_UNRANKED = {"log_likelihood", "log_likelihood_no_floor", "log_likelihood_raw"}
+DISCRETE = ("WineRed", "WineWhite", "Naval")
+
+
+@dataclass
+class Table:
+    """Means over seeds of one metric, by problem and method."""
+
+    protocol: Protocol
+    metric: str
+    problems: list[str]
+    methods: list[str]
+    mean: dict[tuple[str, str], float]
+    error: dict[tuple[str, str], float]
+    seeds: dict[tuple[str, str], int]
+    paper: dict[tuple[str, str], float]
+    missing: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether the smallest number of a row wins."""
+        return self.metric in _LOWER
+
+    @property
+    def ranked_methods(self) -> list[str]:
+        """Methods that compete: columns of raw densities do not."""
+        return [m for m in self.methods if not m.endswith(" raw")]
+
+    @property
+    def ranked_problems(self) -> list[str]:
+        """Problems with numbers of all methods whose numbers mean something."""
+        return [
+            p
+            for p in self.problems
+            if all((p, m) in self.mean for m in self.ranked_methods)
+            and not (p in DISCRETE and self.metric in _UNRANKED)
+        ]
+
+    def order(self, problem: str) -> list[str]:
+        """Methods from best to worst on a problem."""
+        have = [m for m in self.ranked_methods if (problem, m) in self.mean]
+        sign = 1 if self.lower_is_better else -1
+        return sorted(have, key=lambda m: sign * self.mean[problem, m])
+
+    def average_ranks(self) -> dict[str, float]:
+        """Mean rank of each method; 1 is best on all problems."""
+        methods, problems = self.ranked_methods, self.ranked_problems
+        if not problems:
+            return {}
+        sign = 1 if self.lower_is_better else -1
+        values = np.array([[sign * self.mean[p, m] for m in methods] for p in problems])
+        ranks = rankdata(values, axis=1).mean(axis=0)
+        return dict(zip(methods, ranks.tolist(), strict=True))
+
+    def wins(self) -> dict[str, int]:
+        """Number of problems that each method is best on."""
+        best = [self.order(p)[0] for p in self.ranked_problems]
+        return {m: best.count(m) for m in self.ranked_methods}
+
+    def p_values(self) -> dict[str, float]:
+        """Wilcoxon signed-rank tests, over the problems, of the first method against each other."""
+        first, problems = self.methods[0], self.ranked_problems
+        out = {}
+        for method in self.ranked_methods[1:]:
+            gaps = [self.mean[p, first] - self.mean[p, method] for p in problems]
+            if len(gaps) >= 5 and any(gaps):
+                out[method] = float(wilcoxon(gaps).pvalue)
+        return out
+
+    def text(self, problem: str, method: str) -> str:
+        """Return "mean (error)", or why there is none."""
+        if (problem, method) not in self.mean:
+            return self.missing.get((problem, method), "")
+        digits = self.protocol.decimals
+        out = f"{self.mean[problem, method]:.{digits}f}"
+        if self.seeds[problem, method] > 1:
+            out += f" ({self.error[problem, method]:.{digits}f})"
+        return out
+
+    def caption(self) -> str:
+        """Title, and what the numbers are."""
+        counts = sorted(set(self.seeds.values()))
+        seeds = " to ".join(str(c) for c in sorted({counts[0], counts[-1]})) if counts else "no"
+        better = "lower" if self.lower_is_better else "higher"
+        shown = "; in brackets the paper's number" if self.paper else ""
+        return (
+            f"{self.protocol.title}: {self.metric}, mean (standard error) over {seeds} seeds, "
+            f"{better} is better{shown}"
+        )
+
+    def markdown(self) -> str:
+        """Return the table with footnotes; the best of a row is bold, the second underlined."""
+        lines = [f"**{self.caption()}.**", ""]
+        lines.append("| | " + " | ".join(self.methods) + " |")
+        lines.append("|---|" + "---|" * len(self.methods))
+        for problem in self.problems:
+            order = self.order(problem) if problem in self.ranked_problems else []
+            cells = []
+            for method in self.methods:
+                text = self.text(problem, method)
+                if order[:1] == [method]:
+                    text = f"**{text}**"
+                elif order[1:2] == [method]:
+                    text = f"<u>{text}</u>"
+                if (problem, method) in self.paper:
+                    text += f" [{self.paper[problem, method]:g}]"
+                cells.append(text)
+            lines.append(f"| {problem} | " + " | ".join(cells) + " |")
+        for name, values, spec in self.footer():
+            row = [format(values[m], spec) if m in values else "" for m in self.methods]
+            lines.append(f"| {name} | " + " | ".join(row) + " |")
+        lines += ["", *(f"- {note}" for note in self.protocol.footnotes)]
+        return "\n".join(lines) + "\n"
+
+    def footer(self) -> list[tuple[str, dict[str, float], str]]:
+        """Rows below the problems: name, values by method, format."""
+        wins: dict[str, float] = dict(self.wins())
+        rows: list[tuple[str, dict[str, float], str]] = [
+            ("average rank", self.average_ranks(), ".2f"),
+            ("wins", wins if self.ranked_problems else {}, ".0f"),
+            (f"p, {self.methods[0]} against it" if self.methods else "p", self.p_values(), ".3f"),
+        ]
+        return [row for row in rows if row[1] and len(self.ranked_methods) > 1]
+
+    def csv(self) -> str:
+        """Return the table as CSV: one line a problem and method."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["problem", "method", "metric", "mean", "error", "seeds", "paper", "note"])
+        for p in self.problems:
+            for m in self.methods:
+                if (p, m) in self.mean:
+                    numbers = [f"{self.mean[p, m]:.6g}", f"{self.error[p, m]:.3g}"]
+                    row = [*numbers, self.seeds[p, m], self.paper.get((p, m), ""), ""]
+                else:
+                    note = self.missing.get((p, m), "not run")
+                    row = ["", "", 0, self.paper.get((p, m), ""), note]
+                writer.writerow([p, m, self.metric, *row])
+        return out.getvalue()
+
+
+def summarize(results: Sequence[Result], protocol: Protocol, metric: str | None = None) -> Table:
+    """Average results over seeds.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        Of the protocol.
+    protocol : Protocol
+    metric : str, optional
+        By default the protocol's own.
+    """
+    name = metric or protocol.metric
+    known = sorted({m for r in results for m in r.metrics} | {"peak_mb"})
+    if results and name not in known and any(r.status == "done" for r in results):
+        raise ValueError(f"Metric {name!r} is not among the results; choose from {known}.")
+    groups: dict[tuple[str, str], list[float]] = {}
+    missing: dict[tuple[str, str], str] = {}
+    for result in results:
+        key = result.cell.problem, result.cell.method
+        value = result.peak_mb if name == "peak_mb" else result.metrics.get(name)
+        if result.status == "done" and value is not None:
+            groups.setdefault(key, []).append(value)
+            raw = result.metrics.get(f"{name}_raw")
+            if raw is not None:
+                groups.setdefault((key[0], f"{key[1]} raw"), []).append(raw)
+        elif result.status != "done":
+            missing[key] = "not available" if result.status == "unavailable" else "failed"
+    have = {m for _, m in groups} | {m for _, m in missing}
+    ordered = [m for method in protocol.methods for m in (method, f"{method} raw") if m in have]
+    methods = ordered + sorted(have - set(ordered))
+    # Raw columns come last.
+    methods = [m for m in methods if not m.endswith(" raw")] + [
+        m for m in methods if m.endswith(" raw")
+    ]
+    rows = {p for p, _ in groups} | {p for p, _ in missing}
+    problems = [p for p in protocol.problems if p in rows]
+    own = name == protocol.metric
+    paper = protocol.paper_numbers() if own else {}
+    return Table(
+        protocol,
+        name,
+        problems,
+        methods,
+        {key: float(np.mean(v)) for key, v in groups.items()},
+        {key: float(np.std(v, ddof=1) / np.sqrt(len(v))) if len(v) > 1 else 0.0
+         for key, v in groups.items()},
+        {key: len(v) for key, v in groups.items()},
+        {key: v for key, v in paper.items() if key[1] in methods and key[0] in rows},
+        {key: v for key, v in missing.items() if key not in groups},
+    )  # fmt: skip
