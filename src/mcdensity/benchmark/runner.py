@@ -238,7 +238,7 @@ def _with_dask(address: str) -> Supervisor:
                 client.submit(_on_worker, tuple(cell), quick, limit, pure=False, retries=3)
                 for cell in cells
             ]
-            for future in distributed.as_completed(futures):
+            for future in distributed.as_completed(futures, loop=client.loop):
                 yield future.result()
                 future.release()
 

@@ -264,7 +264,7 @@ def _taxi(table: pd.DataFrame, description: Description) -> Dataset:
     )
     keep &= distance > _LEAST_DISTANCE
     day = (start.dt.hour * 3600 + start.dt.minute * 60 + start.dt.second) / 86400
-    week = (start.dt.dayofweek + day) / 7
+    week = (start.dt.day_of_week + day) / 7
     features: dict[str, Any] = {
         "pickup_longitude": table["pickup_longitude"],
         "pickup_latitude": table["pickup_latitude"],

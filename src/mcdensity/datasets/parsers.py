@@ -87,7 +87,7 @@ def _semicolons(content: bytes, source: Source) -> pd.DataFrame:
 def _excel(content: bytes, source: Source) -> pd.DataFrame:
     import pandas as pd
 
-    sheet = pd.read_excel(io.BytesIO(content), sheet_name=0)
+    sheet = pd.read_excel(io.BytesIO(content), sheet_name=0, engine="calamine")
     sheet = sheet.dropna(axis=0, how="all").dropna(axis=1, how="all")
     return _table(sheet.to_numpy(), source)
 

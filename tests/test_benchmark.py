@@ -1,0 +1,530 @@
+"""The experiments: store, runner, tables, page, command line."""
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+
+from typer.testing import CliRunner
+
+from mcdensity.benchmark import export as export_module
+from mcdensity.benchmark.export import export, read_results
+from mcdensity.benchmark.methods import check_method, list_methods, make_method
+from mcdensity.benchmark.page import build_page
+from mcdensity.benchmark.protocols import PROTOCOLS, get_protocol
+from mcdensity.benchmark.runner import plan, run
+from mcdensity.benchmark.store import FORMAT, Cell, Result, Store
+from mcdensity.benchmark.tables import summarize
+
+METHODS = """
+import time
+import numpy as np
+from mcdensity.baselines import MarginalBaseline
+
+
+def good(seed):
+    return MarginalBaseline()
+
+
+def slow(seed):
+    time.sleep(0.3)
+    return MarginalBaseline()
+
+
+def raises(seed):
+    raise RuntimeError("on purpose")
+
+
+def hangs(seed):
+    time.sleep(600)
+
+
+def dies(seed):
+    import os
+    os._exit(3)
+
+
+class NaN(MarginalBaseline):
+    def pdf_from_X(self, X, y_grid):
+        return np.full((len(X), len(y_grid)), np.nan)
+
+
+def nan(seed):
+    return NaN()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "own_methods.py").write_text(METHODS)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("own_methods", None)
+
+
+def result(problem="EconDensity", method="MDN", seed=0, value=1.0, status="done", **more):
+    metrics = {"kl_grid": value} if status == "done" else {}
+    return Result(Cell("density-models", problem, method, seed), status, metrics, **more)
+
+
+# Store.
+
+
+def test_store_keeps_what_it_is_given(tmp_path):
+    path = tmp_path / "new" / "results.db"
+    full = result(fit_seconds=1.5, predict_seconds=0.5, peak_mb=100.0, parameters="p", error="e",
+                  curves=[{"y": [1.0], "truth": [0.5], "estimate": [0.4]}])  # fmt: skip
+    with Store(path) as store:
+        store.record(full)
+        store.record(result(seed=1, status="failed"))
+    with Store(path) as store:
+        assert store.results("density-models")[0] == full
+        assert set(store.status("density-models").values()) == {"done", "failed"}
+        store.record(result(seed=1, value=3.0))  # in the place of the failure
+        assert [r.status for r in store.results()] == ["done", "done"]
+        assert store.results("ratio") == []
+    database = sqlite3.connect(path)
+    assert database.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def test_store_of_a_later_version_is_left_alone(tmp_path):
+    path = tmp_path / "results.db"
+    Store(path).close()
+    database = sqlite3.connect(path)
+    database.execute("UPDATE meta SET value = ?", (str(FORMAT + 1),))
+    database.commit()
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="written by a later version of mcdensity"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_store(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("these are my notes, not results" * 100)
+    with pytest.raises(OSError, match="it is not a results file"):
+        Store(path)
+    assert path.read_text().startswith("these are my notes")
+
+
+def test_a_full_disk_is_said(tmp_path):
+    with Store(tmp_path / "results.db") as store:
+        store.record(result())
+        store._db.execute("PRAGMA max_page_count = 1")  # sqlite keeps at least what it has
+        with pytest.raises(OSError, match="the disk is full"):
+            store.record(result(seed=1, error="x" * 1_000_000))
+        kept = store.results()
+    assert kept[0] == result()
+
+
+# Methods and protocols.
+
+
+def test_methods():
+    assert check_method("mcd:mlp") == "MCD:MLP"
+    assert len(list_methods()) == len(set(list_methods()))
+    for name in list_methods():
+        assert hasattr(make_method(name, 0, quick=True), "fit")
+    for wrong in ("MDM", "no_such_module:function", "os:no_such_function"):
+        with pytest.raises(ValueError, match=f"'{wrong}' is not known; choose from MCD:MLP, .*MDN"):
+            check_method(wrong)
+
+
+def test_protocols():
+    tables = {p.paper for p in PROTOCOLS.values() if p.paper}
+    assert len(tables) == 8
+    for protocol in PROTOCOLS.values():
+        for problem, method in protocol.paper_numbers():
+            assert problem in protocol.problems, (protocol.name, problem)
+            assert method in protocol.methods, (protocol.name, method)
+    assert len(get_protocol("density-models").problems) == 9
+    assert len(get_protocol("density-models").methods) == 12
+    with pytest.raises(ValueError, match="'density' is not known; choose from density-models"):
+        get_protocol("density")
+    with pytest.raises(ValueError, match="'Econ' is not one of density-models"):
+        plan(get_protocol("density-models"), problems=["Econ"])
+    with pytest.raises(ValueError, match="seeds must be at least 1"):
+        plan(get_protocol("density-models"), seeds=0)
+
+
+def test_plan_respects_the_number_of_splits():
+    cells = plan(get_protocol("uci-splits"), ["MDN"])
+    count = {p: sum(c.problem == p for c in cells) for p in ("Yacht", "Naval", "Protein")}
+    assert count == {"Yacht": 10, "Naval": 5, "Protein": 2}
+
+
+# Runner.
+
+
+def test_run_and_resume(folder):
+    with Store("results.db") as store:
+        options = {"problems": ["EconDensity"], "quick": True}
+        methods = ["own_methods:good", "NNKCDE"]
+        seen = []
+        first = run("density-models", store, methods=methods, seeds=2, **options,
+                    report=lambda r, done, total: seen.append((done, total)))  # fmt: skip
+        assert sorted(seen) == [(1, 4), (2, 4), (3, 4), (4, 4)]
+        assert {r.status for r in first} == {"done"}
+        assert run("density-models", store, methods=methods, seeds=2, **options) == []
+        more = run("density-models", store, methods=methods, seeds=3, **options)
+        assert {r.cell.seed for r in more} == {2}
+        stored = store.results("density-models-quick")
+    assert len(stored) == 6
+    for r in stored:
+        assert {"kl_grid", "kl", "log_likelihood", "crps", "seconds"} <= set(r.metrics)
+        assert r.fit_seconds > 0
+        assert r.peak_mb > 10
+        assert "numpy" in r.versions
+        assert r.parameters.startswith(("NNKCDE", "MarginalBaseline"))
+    # A cell of its own gives the same numbers as the same thing done here.
+    own = get_protocol("density-models").run("EconDensity", "NNKCDE", 1, True)
+    [cell] = [r for r in stored if r.cell.method == "NNKCDE" and r.cell.seed == 1]
+    assert cell.metrics["kl_grid"] == pytest.approx(own["metrics"]["kl_grid"], rel=1e-6)
+
+
+def test_failures_are_recorded_and_do_not_stop_the_run(folder):
+    methods = [f"own_methods:{name}" for name in ("raises", "nan", "hangs", "dies", "good")]
+    with Store("results.db") as store:
+        options = {"problems": ["EconDensity"], "seeds": 1, "quick": True, "time_limit": 8.0}
+        ran = run("density-models", store, methods=methods, **options)
+        status = {r.cell.method.split(":")[1]: r for r in ran}
+        assert {n: r.status for n, r in status.items()} == {
+            "raises": "failed", "nan": "failed", "hangs": "failed", "dies": "failed",
+            "good": "done",
+        }  # fmt: skip
+        assert "RuntimeError: on purpose" in status["raises"].error
+        assert "not finite" in status["nan"].error or "NaN" in status["nan"].error
+        assert "time limit of 8 s" in status["hangs"].error
+        assert "without a result" in status["dies"].error
+        assert run("density-models", store, methods=methods, **options) == []
+        (folder / "own_methods.py").write_text(METHODS.replace("raise Runtime", "return good(0) #"))
+        again = run("density-models", store, methods=methods[:2], retry_failed=True, **options)
+        assert {r.cell.method: r.status for r in again} == {
+            "own_methods:raises": "done", "own_methods:nan": "failed",
+        }  # fmt: skip
+    table = summarize(read_results(Path("results.db")), get_protocol("density-models"))
+    assert table.text("EconDensity", "own_methods:nan") == "failed"
+
+
+def start(folder, seeds):
+    # A group of its own, so that nothing of a killed run is left to the next.
+    return subprocess.Popen(
+        [sys.executable, "-m", "mcdensity.cli", "bench", "run", "density-models", "--quick",
+         "--methods", "own_methods:slow,own_methods:good", "--seeds", str(seeds)],
+        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kills", [2, pytest.param(10, marks=pytest.mark.slow)], ids=["twice", "ten times"]
+)
+def test_killed_runs_resume(folder, kills):
+    seeds, draw = (2, random.Random(0)) if kills < 5 else (6, random.Random(1))
+    counts = []
+    for _ in range(kills):
+        process = start(folder, seeds)
+        time.sleep(draw.uniform(4, 12))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with Store(folder / "results.db") as store:
+            counts.append(len(store.results()))
+    assert counts == sorted(counts)
+    assert start(folder, seeds).wait(timeout=500) == 0
+    cells = plan(
+        get_protocol("density-models"), ["own_methods:slow", "own_methods:good"], seeds, quick=True
+    )
+    with Store(folder / "results.db") as store:
+        stored = store.results()
+    assert sorted(r.cell for r in stored) == sorted(cells)
+    assert {r.status for r in stored} == {"done"}
+    database = sqlite3.connect(folder / "results.db")
+    assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_killed_run_leaves_no_processes(folder):
+    process = start(folder, 3)
+    deadline = time.time() + 60
+    while not _children(process.pid) and time.time() < deadline:
+        time.sleep(0.2)
+    servers = _children(process.pid)
+    assert servers
+    process.kill()
+    process.wait()
+    deadline = time.time() + 10
+    while any(os.path.exists(f"/proc/{pid}") for pid in servers) and time.time() < deadline:
+        time.sleep(0.1)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in servers)
+
+
+def _children(pid):
+    tasks = Path(f"/proc/{pid}/task")
+    return [int(c) for t in tasks.glob("*/children") for c in t.read_text().split()]
+
+
+def test_dask_cluster_with_a_worker_that_dies(folder):
+    distributed = pytest.importorskip("distributed")
+    methods, options = ["own_methods:slow", "NNKCDE"], {"seeds": 1, "quick": True}
+    problems = ["EconDensity", "LinearGauss", "SkewNormal", "BasicLinear"]
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        Store("dask.db") as store,
+    ):
+        killed = []
+
+        def report(result, done, total):
+            if not killed:
+                pid = next(iter(cluster.workers.values())).process.pid
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
+        ran = run("density-models", store, methods=methods, problems=problems,
+                  scheduler=cluster.scheduler_address, report=report, **options)  # fmt: skip
+    assert killed
+    assert {r.status for r in ran} == {"done"}
+    with Store("local.db") as store:
+        local = run("density-models", store, methods=methods, problems=problems, **options)
+
+    def numbers(results):
+        return {r.cell: {k: v for k, v in r.metrics.items() if k != "seconds"} for r in results}
+
+    assert len(ran) == 8
+    assert numbers(ran) == numbers(local)
+
+
+def test_a_scheduler_that_does_not_answer(folder):
+    pytest.importorskip("distributed")
+    with (
+        Store("results.db") as store,
+        pytest.raises(ConnectionError, match=r"No Dask scheduler answers at 'tcp://127.0.0.1:9'"),
+    ):
+        run("density-models", store, scheduler="tcp://127.0.0.1:9", seeds=1, quick=True)
+
+
+# Tables.
+
+
+def made_up(methods=("MCD:MLP", "MDN", "NNKCDE"), seeds=3):
+    rng = np.random.default_rng(0)
+    out = []
+    for i, problem in enumerate(get_protocol("density-models").problems):
+        for j, method in enumerate(methods):
+            for seed in range(seeds):
+                value = 0.1 * (i + 1) * (j + 1) + 0.001 * rng.random()
+                curves = None
+                if seed == 0:
+                    y = np.linspace(-3, 3, 40)
+                    truth = np.exp(-(y**2) / 2)
+                    curves = [
+                        {"y": y.tolist(), "truth": truth.tolist(),
+                         "estimate": (truth * (1 + 0.1 * j)).tolist()}
+                    ] * 2  # fmt: skip
+                r = result(problem, method, seed, value, curves=curves, fit_seconds=1.0,
+                           predict_seconds=0.1, peak_mb=200.0)  # fmt: skip
+                out.append(r._replace(metrics={"kl_grid": value, "kl": 2 * value}))
+    return out
+
+
+def test_table_marks_and_ranks():
+    table = summarize(made_up(), get_protocol("density-models"))
+    assert table.methods == ["MCD:MLP", "NNKCDE", "MDN"]  # in the order of the protocol
+    assert table.average_ranks() == {"MCD:MLP": 1.0, "NNKCDE": 3.0, "MDN": 2.0}
+    assert table.wins() == {"MCD:MLP": 9, "NNKCDE": 0, "MDN": 0}
+    assert table.p_values()["MDN"] == pytest.approx(2 / 2**9)
+    text = table.markdown()
+    row = next(line for line in text.splitlines() if line.startswith("| ARMAJump"))
+    best, third, second = (part.strip() for part in row.split("|")[2:5])
+    assert best.startswith("**0.1")
+    assert best.endswith("[0.573]")  # the paper's
+    assert second.startswith("<u>0.2")
+    assert third.startswith("0.3")
+    assert "LinearGauss: the paper's package" in text
+    mean = np.mean([r.metrics["kl_grid"] for r in made_up() if r.cell[1:3] == ("ARMAJump", "MDN")])
+    assert table.mean["ARMAJump", "MDN"] == pytest.approx(mean)
+    lines = table.csv().splitlines()
+    assert lines[0] == "problem,method,metric,mean,error,seeds,paper,note"
+    assert len(lines) == 1 + 27
+
+
+def test_table_of_another_metric_has_no_paper_numbers():
+    table = summarize(made_up(), get_protocol("density-models"), "kl")
+    assert table.paper == {}
+    assert table.mean["ARMAJump", "MCD:MLP"] == pytest.approx(0.2, abs=0.01)
+    with pytest.raises(ValueError, match="Metric 'crsp' is not among the results"):
+        summarize(made_up(), get_protocol("density-models"), "crsp")
+
+
+def test_tables_say_what_is_not_there():
+    protocol = get_protocol("real-data")
+    cells = [
+        Result(Cell("real-data", "Teddy", "MDN", 0), "unavailable", {}, error="offline"),
+        Result(Cell("real-data", "Yacht", "MDN", 0), "done", {"log_likelihood": -1.0}),
+        Result(Cell("real-data", "WineRed", "MDN", 0), "done", {"log_likelihood": 3.0}),
+    ]
+    table = summarize(cells, protocol)
+    assert table.text("Teddy", "MDN") == "not available"
+    # A density of a discrete target ranks nothing.
+    assert table.ranked_problems == ["Yacht"]
+    assert "not available" in table.markdown()
+    assert ",not available" in table.csv()
+
+
+def test_raw_columns_stand_apart():
+    cells = [
+        result(p, "MCD:MLP", s)._replace(metrics={"kl_grid": 0.5, "kl_grid_raw": 0.1})
+        for p in ("EconDensity", "SkewNormal")
+        for s in range(2)
+    ] + [result(p, "MDN", s, 0.4) for p in ("EconDensity", "SkewNormal") for s in range(2)]
+    table = summarize(cells, get_protocol("density-models"))
+    assert table.methods == ["MCD:MLP", "MDN", "MCD:MLP raw"]
+    assert table.order("EconDensity") == ["MDN", "MCD:MLP"]
+
+
+# Export, page, command line.
+
+
+def test_export_and_read_again(tmp_path):
+    with Store(tmp_path / "results.db") as store:
+        for r in made_up():
+            store.record(r)
+        written = export(store, tmp_path / "out", "some command")
+    assert {p.name for p in written} == {"density-models.csv", "curves.csv", "manifest.json"}
+    again = read_results(tmp_path / "out")
+    assert len(again) == 81
+    before = summarize(made_up(), get_protocol("density-models")).markdown()
+    assert summarize(again, get_protocol("density-models")).markdown() == before
+    curves = {r.cell: r.curves for r in again}
+    assert curves == {r.cell: r.curves for r in made_up()}
+    assert '"some command"' in (tmp_path / "out" / "manifest.json").read_text()
+
+
+def test_writing_is_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "page.html"
+    path.write_text("before")
+
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(export_module.os, "replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        export_module.write_file(path, "after")
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+PROBE = """<script>
+window.problems = [];
+window.addEventListener("error", e => window.problems.push(e.message));
+console.error = text => window.problems.push(String(text));
+addEventListener("load", () => {
+  const table = document.querySelector("table");
+  const column = () => [...table.tBodies[0].rows].map(r => r.cells[1].dataset.value);
+  const names = () => [...table.tBodies[0].rows].map(r => r.cells[0].textContent);
+  const first = names();
+  const press = i => table.tHead.rows[0].cells[i].querySelector("button").click();
+  press(1); press(1);
+  const falling = column();
+  press(1);
+  const back = names();
+  press(0); press(0);
+  const reversed = names();
+  const charts = [...document.querySelectorAll("svg.chart")];
+  const out = document.createElement("pre");
+  out.id = "probe";
+  out.textContent = JSON.stringify({
+    problems: window.problems, falling, first, back, reversed, charts: charts.length,
+    empty: charts.filter(c => c.getBoundingClientRect().height < 20 || !c.children.length).length,
+    sideways: document.documentElement.scrollWidth > document.documentElement.clientWidth,
+    outside: document.querySelectorAll("[src], link[href^=http], a[href^=http]").length,
+  });
+  document.body.append(out);
+});
+</script></head>"""
+
+
+@pytest.mark.parametrize("width", [1300, 420])
+def test_page_in_a_browser(tmp_path, width):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
+    import html
+    import json
+
+    page = tmp_path / "page.html"
+    page.write_text(build_page(made_up()).replace("</head>", PROBE))
+    out = subprocess.run(
+        [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+         "--no-first-run", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900",
+         "--virtual-time-budget=3000", "--dump-dom", page.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    ).stdout  # fmt: skip
+    text = out.split('<pre id="probe">')[1].split("</pre>")[0]
+    seen = json.loads(html.unescape(text))
+    assert seen["problems"] == []
+    values = [float(v) for v in seen["falling"]]
+    assert values == sorted(values, reverse=True)
+    assert seen["back"] == seen["first"]
+    assert seen["reversed"] == sorted(seen["first"], reverse=True)
+    assert seen["charts"] == 1 + 2 * 9
+    assert seen["empty"] == 0
+    assert not seen["sideways"]
+    assert seen["outside"] == 0
+
+
+def test_command_line(folder):
+    from mcdensity.cli import app
+
+    runner = CliRunner()
+    arguments = ["bench", "run", "density-models", "--quick", "--seeds", "1", "--jobs", "1",
+                 "--methods", "own_methods:good,Marginal", "--problems", "EconDensity"]  # fmt: skip
+    out = runner.invoke(app, arguments)
+    assert out.exit_code == 0, out.output
+    assert "density-models: 2 done; results in results.db." in out.output
+    assert "nothing left to run" in runner.invoke(app, arguments).output
+    assert "density-models-quick: 2 done" in runner.invoke(app, ["bench", "status"]).output
+    table = runner.invoke(app, ["bench", "table", "density-models-quick"]).output
+    assert "| EconDensity |" in table
+    out = runner.invoke(app, ["bench", "table", "density-models-quick", "--csv", "-o", "t.csv"])
+    assert out.exit_code == 0
+    assert Path("t.csv").read_text().startswith("problem,method")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "run", "models"], "Protocol 'models' is not known"),
+        (["bench", "run", "density-models", "--methods", "MDM"], "Method 'MDM' is not known"),
+        (["bench", "run", "density-models", "--problems", "X"], "Problem 'X' is not one of"),
+        (
+            ["bench", "run", "density-models", "--jobs", "0", "--seeds", "1"],
+            "jobs must be at least",
+        ),
+        (["bench", "table", "ratio", "-r", "nowhere.db"], "There are no results at nowhere.db"),
+        (["bench", "page", "-r", "nowhere.db"], "There are no results at nowhere.db"),
+        (["bench", "export", "out", "-r", "nowhere.db"], "There is no results file nowhere.db"),
+    ],
+    ids=str,
+)
+def test_mistakes_at_the_command_line(tmp_path, arguments, message):
+    out = subprocess.run(
+        [sys.executable, "-m", "mcdensity.cli", *arguments],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert out.returncode == 1
+    assert message in out.stderr.replace("\n", " ")
+    assert "Traceback" not in out.stderr
+    if "--jobs" not in arguments:
+        assert list(tmp_path.iterdir()) == []
