@@ -61,6 +61,15 @@ class Table:
         sign = 1 if self.lower_is_better else -1
         return sorted(have, key=lambda m: sign * self.mean[problem, m])
 
+    def place(self, problem: str, method: str) -> int:
+        """Return 1 for the best of a row and all that equal it, 2 for the second, else 0."""
+        if problem not in self.ranked_problems or method not in self.ranked_methods:
+            return 0
+        order = self.order(problem)
+        values = [self.mean[problem, m] for m in order]
+        own = self.mean[problem, method]
+        return 1 if own == values[0] else 2 * (order.index(method) == 1)
+
     def average_ranks(self) -> dict[str, float]:
         """Mean rank of each method; 1 is best on all problems."""
         methods, problems = self.ranked_methods, self.ranked_problems
@@ -96,12 +105,12 @@ class Table:
             out += f" ({self.error[problem, method]:.{digits}f})"
         return out
 
-    def caption(self) -> str:
+    def caption(self, paper: str = "in brackets") -> str:
         """Title, and what the numbers are."""
         counts = sorted(set(self.seeds.values()))
         seeds = " to ".join(str(c) for c in sorted({counts[0], counts[-1]})) if counts else "no"
         better = "lower" if self.lower_is_better else "higher"
-        shown = "; in brackets the paper's number" if self.paper else ""
+        shown = f"; {paper} the paper's number" if self.paper else ""
         return (
             f"{self.protocol.title}: {self.metric}, mean (standard error) over {seeds} seeds, "
             f"{better} is better{shown}"
@@ -113,14 +122,12 @@ class Table:
         lines.append("| | " + " | ".join(self.methods) + " |")
         lines.append("|---|" + "---|" * len(self.methods))
         for problem in self.problems:
-            order = self.order(problem) if problem in self.ranked_problems else []
             cells = []
             for method in self.methods:
                 text = self.text(problem, method)
-                if order[:1] == [method]:
-                    text = f"**{text}**"
-                elif order[1:2] == [method]:
-                    text = f"<u>{text}</u>"
+                place = self.place(problem, method)
+                if place:
+                    text = f"**{text}**" if place == 1 else f"<u>{text}</u>"
                 if (problem, method) in self.paper:
                     text += f" [{self.paper[problem, method]:g}]"
                 cells.append(text)

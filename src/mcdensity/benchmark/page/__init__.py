@@ -73,14 +73,11 @@ def _html(table: Table) -> str:
     head = "".join(f'<th scope="col"><button>{html.escape(m)}</button></th>' for m in table.methods)
     rows = []
     for problem in table.problems:
-        order = table.order(problem) if problem in table.ranked_problems else []
         cells = []
         for method in table.methods:
             key = problem, method
             text = html.escape(table.text(problem, method))
-            place = " class=best" if order[:1] == [method] else (
-                " class=second" if order[1:2] == [method] else ""
-            )  # fmt: skip
+            place = ("", " class=best", " class=second")[table.place(problem, method)]
             value = f' data-value="{table.mean[key]:.8g}"' if key in table.mean else ""
             paper = f"<small>{table.paper[key]:g}</small>" if key in table.paper else ""
             cells.append(f"<td{place}{value}>{text}{paper}</td>")
@@ -92,7 +89,7 @@ def _html(table: Table) -> str:
         )
         foot.append(f'<tr><th scope="row">{html.escape(name)}</th>{own}</tr>')
     return (
-        f'<p class="caption">{html.escape(table.caption())}.</p><div class="wide"><table>'
+        f'<p class="caption">{html.escape(table.caption("below it"))}.</p><div class="wide"><table>'
         f'<thead><tr><th scope="col"><button>problem</button></th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody><tfoot>{''.join(foot)}</tfoot></table></div>"
     )

@@ -30,7 +30,9 @@ def _scale(low: float, high: float, start: float, stop: float, log: bool) -> Any
 def _ticks(low: float, high: float, log: bool) -> list[float]:
     if log:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-        return [10.0**k for k in range(first, last + 1) if low <= 10.0**k <= high]
+        factors = (1,) if last - first > 3 else (1, 2, 5)
+        ticks = [f * 10.0**k for k in range(first, last + 1) for f in factors]
+        return [t for t in ticks if low <= t <= high]
     step = 10 ** math.floor(math.log10((high - low) / 3 or 1))
     step *= next(f for f in (1, 2, 5, 10) if (high - low) / (f * step) <= 6)
     return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
@@ -46,14 +48,17 @@ def _mark(kind: str, x: float, y: float, color: str, title: str) -> str:
     return f'<g fill="{color}"><title>{html.escape(title)}</title>{shape}</g>'
 
 
-def _style(index: int) -> tuple[str, str]:
+def _style(protocol: Protocol, method: str) -> tuple[str, str]:
+    """Colour and mark of a method, the same in all charts of a protocol."""
+    known = protocol.methods
+    index = known.index(method) if method in known else len(known)
     return _COLORS[index % len(_COLORS)], _MARKS[index // len(_COLORS) % len(_MARKS)]
 
 
-def _legend(names: Iterable[str]) -> str:
+def _legend(protocol: Protocol, names: Iterable[str]) -> str:
     items = []
-    for i, name in enumerate(names):
-        color, mark = _style(i)
+    for name in names:
+        color, mark = _style(protocol, name)
         items.append(
             f'<span><svg width="14" height="14">{_mark(mark, 7, 7, color, name)}</svg>'
             f"{html.escape(name)}</span>"
@@ -86,13 +91,13 @@ def dot_chart(table: Table) -> str:
             f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{html.escape(problem)}</text>'
             f'<line x1="{left}" x2="{width}" y1="{y}" y2="{y}" class="grid"/>'
         )
-        for i, method in reversed(list(enumerate(methods))):
+        for method in reversed(methods):
             if (problem, method) in table.mean:
                 value = table.mean[problem, method]
-                color, mark = _style(i)
+                color, mark = _style(table.protocol, method)
                 at = x(min(max(value, low), high))
                 parts.append(_mark(mark, at, y, color, f"{method}: {value:.4g}"))
-    return _figure(table.metric, width, height, parts) + _legend(methods)
+    return _figure(table.metric, width, height, parts) + _legend(table.protocol, methods)
 
 
 def line_chart(table: Table, across: str, up: str) -> str:
@@ -122,13 +127,13 @@ def line_chart(table: Table, across: str, up: str) -> str:
     parts.append(
         f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">{html.escape(across)}</text>'
     )
-    for i, method in enumerate(methods):
-        color, mark = _style(i)
+    for method in methods:
+        color, mark = _style(table.protocol, method)
         path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points[method])
         parts.append(f'<polyline points="{path}" stroke="{color}" fill="none"/>')
         for a, b in points[method]:
             parts.append(_mark(mark, x(a), y(b), color, f"{method}, {a:g}: {b:.4g}"))
-    return _figure(f"{up} by {across}", width, height, parts) + _legend(methods)
+    return _figure(f"{up} by {across}", width, height, parts) + _legend(table.protocol, methods)
 
 
 def density_panels(protocol: Protocol, curves: dict[tuple[str, str], Any]) -> str:
@@ -140,18 +145,18 @@ def density_panels(protocol: Protocol, curves: dict[tuple[str, str], Any]) -> st
         if not have:
             continue
         pictures = [
-            _density(problem, [(m, curves[problem, m][row]) for m in have])
+            _density(protocol, problem, [(m, curves[problem, m][row]) for m in have])
             for row in range(len(curves[problem, have[0]]))
         ]
         panels.append(
             f"<figure><figcaption>{html.escape(problem)}</figcaption>{''.join(pictures)}</figure>"
         )
     truth = '<span><i class="truth"></i>truth</span>'
-    legend = _legend(drawn).replace('<p class="legend">', f'<p class="legend">{truth}')
+    legend = _legend(protocol, drawn).replace('<p class="legend">', f'<p class="legend">{truth}')
     return legend + f'<div class="panels">{"".join(panels)}</div>'
 
 
-def _density(problem: str, curves: list[tuple[str, Any]]) -> str:
+def _density(protocol: Protocol, problem: str, curves: list[tuple[str, Any]]) -> str:
     width, height = 260, 150
     grid, truth = curves[0][1]["y"], curves[0][1]["truth"]
     top = 1.25 * max(truth)
@@ -167,8 +172,8 @@ def _density(problem: str, curves: list[tuple[str, Any]]) -> str:
         f'<polygon points="{x(grid[0]):.1f},{y(0):.1f} {path(truth)} {x(grid[-1]):.1f},{y(0):.1f}" '
         'class="truth"/>'
     ]
-    for i, (method, curve) in enumerate(curves):
-        color = _style(i)[0]
+    for method, curve in curves:
+        color = _style(protocol, method)[0]
         parts.append(
             f'<polyline points="{path(curve["estimate"])}" stroke="{color}" fill="none">'
             f"<title>{html.escape(method)}</title></polyline>"
@@ -177,11 +182,11 @@ def _density(problem: str, curves: list[tuple[str, Any]]) -> str:
         f'<text x="{x(t):.1f}" y="{height - 6}" text-anchor="middle">{t:g}</text>'
         for t in _ticks(grid[0], grid[-1], False)
     ]
-    return _figure(f"densities of {problem}", width, height, parts)
+    return _figure(f"densities of {problem}", width, height, parts, "small")
 
 
-def _figure(name: str, width: int, height: int, parts: list[str]) -> str:
+def _figure(name: str, width: int, height: int, parts: list[str], kind: str = "large") -> str:
     return (
-        f'<svg class="chart" role="img" aria-label="{html.escape(name)}" '
-        f'viewBox="0 0 {width} {height}">{"".join(parts)}</svg>'
+        f'<div class="wide"><svg class="chart {kind}" role="img" aria-label="{html.escape(name)}" '
+        f'viewBox="0 0 {width} {height}">{"".join(parts)}</svg></div>'
     )
