@@ -48,7 +48,7 @@ def density_of_cde(method, X, y, X_new, grid, seed):
     elif method == "nf":
         model = de.NormalizingFlowEstimator("m", p, 1, random_seed=seed)
     else:
-        model = de.LSConditionalDensityEstimation("m", p, 1, random_seed=seed)
+        model = de.LSConditionalDensityEstimation("m", p, 1, random_seed=seed, n_jobs=1)
     model.fit(X, y[:, None])
     rows, points = np.repeat(X_new, len(grid), axis=0), np.tile(grid, len(X_new))[:, None]
     return np.asarray(model.pdf(rows, points)).reshape(len(X_new), -1)
@@ -228,8 +228,7 @@ if __name__ == "__main__":
             seeds = range(args.first_seed, args.first_seed + args.seeds)
             prepare(folder, args.models, seeds, args.rows)
             print(f"n = {args.rows}, seeds {seeds[0]} to {seeds[-1]}")
-            cells = []
             for method in args.methods:
-                for side in ("original", "ours"):
-                    cells += run(side, method, folder)
-        report(cells, args.methods, args.models)
+                cells = [c for side in ("original", "ours") for c in run(side, method, folder)]
+                report(cells, [method], args.models)
+                sys.stdout.flush()

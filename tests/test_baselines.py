@@ -136,7 +136,40 @@ def test_flexcode_takes_any_regressor(regressor):
     X_new, y_new = bent(200, seed=1)
     model = FlexCode(regressor, n_basis=15, random_state=0).fit(X, y, sample_weight=1 + (y > 0))
     assert model.score(X_new, y_new) > MarginalBaseline().fit(X, y).score(X_new, y_new) + 0.2
-    assert "random_state" not in FlexCode(KNeighborsRegressor()).regressor.get_params()
+
+
+def test_flexcode_seeds_what_the_user_did_not():
+    X, y = bent(80)
+    inner = GradientBoostingRegressor(n_estimators=5, subsample=0.5)
+    first, second = (
+        FlexCode(inner, n_basis=5, random_state=0).fit(X, y).logpdf(X, y) for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, second)
+    own = FlexCode(RandomForestRegressor(5, random_state=7), n_basis=5, random_state=0).fit(X, y)
+    assert own.regressor_.random_state == 7
+
+
+@pytest.mark.parametrize("name", ["flexcode-nn", "deepcde"])
+@pytest.mark.parametrize("outlier", [30.0, 1e4])
+def test_series_survive_an_outlier(name, outlier):
+    X, y = bent(400)
+    X_new, y_new = bent(400, seed=1)
+    y[0] = outlier
+    model = get_estimator(name, random_state=0).fit(X, y)
+    low, high = model.predict_interval(X_new).T
+    assert 0.8 < np.mean((y_new > low) & (y_new < high)) < 0.99
+    assert model.score(X_new, y_new) > MarginalBaseline("tailed").fit(X, y).score(X_new, y_new)
+    # The outlier itself keeps a chance.
+    assert model.predict_distribution(X[:1]).sf(outlier / 2)[0] > 1e-4
+
+
+def test_refitting_starts_anew():
+    X, y = bent(100)
+    model = DeepCDE(sharpen=None, random_state=0, steps=40).fit(X, y)
+    model.set_params(sharpen=1.5, bump_threshold=0.1).fit(X[:9], y[:9])
+    assert (model.sharpen_, model.bump_threshold_) == (1.5, 0.1)
+    fixed = NNKCDE().fit(X, y).set_params(n_neighbors=5, bandwidth=0.2).fit(X, y)
+    assert not hasattr(fixed, "cde_loss_")
 
 
 def test_flexcode_refuses_what_it_cannot_use():
@@ -165,8 +198,11 @@ def test_cde_losses_are_those_of_quadrature():
     ):  # fmt: skip
         density = weights @ norm.pdf(grid, y[:, None], h)
         own = np.diag(weights @ norm.pdf(at, y[:, None], h))
-        expected = np.mean(np.trapezoid(density**2, grid, axis=1) - 2 * own)
-        assert loss == pytest.approx(expected, rel=1e-6)
+        losses = np.trapezoid(density**2, grid, axis=1) - 2 * own
+        assert loss == pytest.approx(np.mean(losses), rel=1e-6)
+        share = np.array([1.0, 2.0, 0.5, 3.0, 1.0])
+        weighted = cde_losses([csr_matrix(weights)], y, at, np.array([h]), share)[0, 0]
+        assert weighted == pytest.approx(np.average(losses, weights=share), rel=1e-6)
 
 
 def test_nnkcde_with_all_neighbors_is_the_kernel_density():
@@ -218,13 +254,38 @@ def test_forest_weights_come_from_the_leaves():
     scaled = (X - model.x_mean_) / model.x_scale_
     weights = model._row_weights(scaled[:6]).toarray()
     np.testing.assert_allclose(weights.sum(axis=1), 1)
-    for row, own in zip(scaled[:6], weights, strict=True):
-        # A training row weighs something where some tree puts both in a leaf, and saw it.
-        together = np.zeros(80, dtype=bool)
-        for tree in model.trees_:
-            together |= tree.apply(scaled) == tree.apply(row[None])[0]
-        assert (own[~together] == 0).all()
-        assert (own > 0).sum() >= 5
+    # The same by definition: in each tree, the rows of the leaf by how often they were drawn.
+    rng = np.random.default_rng(0)
+    expected = np.zeros((6, 80))
+    for tree in model.trees_:
+        count = np.bincount(rng.integers(80, size=80), minlength=80) * weight
+        rng.integers(2**31)
+        rng.integers(2**63)
+        together = tree.apply(scaled[:6])[:, None] == tree.apply(scaled)
+        expected += together * count / (together * count).sum(axis=1, keepdims=True) / 7
+    np.testing.assert_allclose(weights, expected)
+
+
+def test_rows_of_a_forest_do_not_depend_on_each_other():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 3))
+    y = X[:, 0] + 0.3 * rng.normal(size=700)
+    model = RFCDE(random_state=0).fit(X, y)
+    np.testing.assert_allclose(model.logpdf(X[:5], y[:5]), model.logpdf(X, y)[:5], atol=1e-10)
+
+
+@pytest.mark.parametrize("flambda", [1e-17, 1e19, 1e300])
+def test_extreme_lambdas(flambda):
+    X, y = bent(60, p=5)
+    model = FunctionalRFCDE(flambda, n_trees=5, random_state=0).fit(X, y)
+    assert {len(first) for first in model.groups_} == {5 if flambda < 1 else 1}
+
+
+def test_bandwidths_can_be_small():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, size=2000)
+    model = NNKCDE().fit(x[:, None], x + 0.002 * rng.normal(size=2000))
+    assert model.bandwidth_ < 0.006
 
 
 def test_splits_are_those_of_the_cde_loss():
@@ -376,6 +437,43 @@ def test_the_level_of_noise_is_chosen_and_shown(cls):
     assert cls(noise=0.3, **QUICK).fit(X, y).noise_ == 0.3
 
 
+def test_kmn_predicts_with_the_scales_it_trained():
+    X, y = bent(200)
+    model = KMN(scales=(0.01,), train_scales=False, noise=0.0, **QUICK).fit(X, y)
+    distribution = model.predict_distribution(X)
+    np.testing.assert_allclose(distribution.scales / model.y_scale_, 0.01, rtol=1e-5)
+
+
+def test_noise_widens_the_density():
+    # With noise on x and y, of standard deviation 1, nothing narrower than 1 can be learned.
+    X, y = bent(300)
+    plain, noisy = (
+        MDN(noise=noise, steps=200, random_state=0).fit(X, y).predict_var(X).mean() / y.var()
+        for noise in (0.0, 1.0)
+    )
+    assert plain < 0.4
+    assert 1.2 < noisy < 2.5
+
+
+def test_numpy_numbers_are_numbers():
+    X, y = bent(60)
+    MDN(steps=np.int64(5), width=np.int32(4), members=2, batch_size=np.float64(64)).fit(X, y)
+    KMN(train_scales=np.bool_(True), steps=np.int64(5)).fit(X, y)
+    NNKCDE(n_neighbors=np.int64(5)).fit(X, y)
+    RFCDE(n_trees=np.int64(5), max_features=np.int64(1)).fit(X, y)
+
+
+@pytest.mark.parametrize("name", sorted(set(list_estimators()) - {"marginal"}))
+def test_extreme_weights(name):
+    X, y = bent(60)
+    model = get_estimator(name)
+    if "steps" in model.get_params():
+        model.set_params(steps=20, width=8)
+    for weight in ([1e-200] * 30 + [1e200] * 30, [1e30] + [1.0] * 59):
+        quantiles = model.fit(X, y, sample_weight=weight).predict_quantiles(X[:3])
+        assert np.isfinite(quantiles).all()
+
+
 @pytest.mark.parametrize("flow", ["spline", "radial"])
 def test_flows_are_densities_point_by_point(flow):
     # Before any grid: the formula itself integrates to one.
@@ -415,33 +513,45 @@ def test_torch_is_left_as_it_was():
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (NNKCDE(n_neighbors=51), "n_neighbors must be an integer from 1 to .* 50; got 51"),
+        (NNKCDE(n_neighbors=51), "n_neighbors must be an integer from 1 to 50, got 51"),
         (NNKCDE(n_neighbors=0), "n_neighbors must be an integer from 1"),
+        (NNKCDE(n_neighbors=True), "n_neighbors must be an integer from 1"),
         (NNKCDE(n_neighbors="many"), 'n_neighbors must be "cv" or an integer'),
-        (NNKCDE(bandwidth=0), 'bandwidth must be "cv" or a positive number'),
-        (RFCDE(bandwidth=0.0), 'bandwidth must be "cv" or a positive number'),
-        (RFCDE(bandwidth="auto"), 'bandwidth must be "cv" or a positive number'),
-        (RFCDE(min_samples_leaf=60), "min_samples_leaf=60 is more than .* 50"),
+        (NNKCDE(bandwidth=0), 'bandwidth must .* or be "cv", got 0'),
+        (NNKCDE(bandwidth=1e200), 'bandwidth must .* or be "cv", got 1e\\+200'),
+        (RFCDE(bandwidth=0.0), 'bandwidth must .* or be "cv", got 0.0'),
+        (RFCDE(bandwidth="auto"), "bandwidth must .* or be \"cv\", got 'auto'"),
+        (RFCDE(bandwidth=None), 'bandwidth must .* or be "cv", got None'),
+        (RFCDE(min_samples_leaf=60), "min_samples_leaf must be an integer from 1 to 50"),
         (RFCDE(n_trees=0), "n_trees must be an integer of at least 1"),
-        (RFCDE(n_basis=51), "n_basis must be an integer from 1 to .* 50"),
-        (FunctionalRFCDE(flambda=-1), 'flambda must be "cv" or a number that is not negative'),
-        (LSCDE(bandwidth=0), 'bandwidth must be "cv" or a positive number'),
-        (LSCDE(x_bandwidth=0), "x_bandwidth must be positive"),
-        (LSCDE(regularization=0), 'regularization must be "cv" or a positive number'),
+        (RFCDE(n_trees=float("nan")), "n_trees must be an integer of at least 1, got nan"),
+        (RFCDE(n_trees=None), "n_trees must be an integer of at least 1, got None"),
+        (RFCDE(n_basis=51), "n_basis must be an integer from 2 to 50"),
+        (FunctionalRFCDE(flambda=-1), 'flambda must be a number .* or be "cv", got -1'),
+        (LSCDE(bandwidth=0), 'bandwidth must .* or be "cv"'),
+        (LSCDE(x_bandwidth=0), "x_bandwidth must lie in"),
+        (LSCDE(x_bandwidth="cv"), "x_bandwidth must lie in"),
+        (LSCDE(regularization=0), 'regularization must be .* or be "cv"'),
         (LSCDE(n_centers=0), "n_centers must be an integer of at least 1"),
-        (FlexCode(n_basis=51), "n_basis must be an integer from 1 to .* 50"),
+        (FlexCode(n_basis=51), "n_basis must be an integer from 1 to 50"),
         (FlexCode(floor=1), r"floor must lie in \[0, 1\)"),
+        (FlexCode(floor="auto"), r"floor must lie in \[0, 1\), got 'auto'"),
         (FlexCode(bump_threshold=-1), r"bump_threshold must lie in \[0, 1\)"),
-        (FlexCode(sharpen=0), "sharpen must be positive"),
-        (DeepCDE(n_basis=51), "n_basis must be an integer from 1 to .* 50"),
+        (FlexCode(sharpen=0), "sharpen must lie in"),
+        (DeepCDE(n_basis=51), "n_basis must be an integer from 1 to 50"),
         (MDN(n_components=0), "n_components must be an integer of at least 1"),
-        (MDN(noise=-0.1), 'noise must be "cv" or a number that is not negative'),
-        (MDN(noise="auto"), 'noise must be "cv" or a number that is not negative'),
+        (MDN(noise=-0.1), 'noise must be a number .* or be "cv"'),
+        (MDN(noise="auto"), 'noise must be a number .* or be "cv"'),
         (MDN(steps=0), "steps must be an integer of at least 1"),
-        (MDN(learning_rate=0), "learning_rate must be positive"),
+        (MDN(steps="x"), "steps must be an integer of at least 1, got 'x'"),
+        (MDN(batch_size=None), "batch_size must be an integer of at least 1, got None"),
+        (MDN(learning_rate=0), "learning_rate must be a number larger than 0"),
+        (MDN(weight_decay=-1), "weight_decay must be a number that is not less than 0"),
         (MDN(device="tpu"), "device"),
-        (KMN(scales=()), "scales must hold positive numbers"),
-        (KMN(scales=(0.0,)), "scales must hold positive numbers"),
+        (MDN(device=None), 'device must be "auto", "cpu" or "cuda", got None'),
+        (KMN(scales=()), "scales must hold numbers between"),
+        (KMN(scales=(0.0,)), "scales must hold numbers between"),
+        (KMN(scales="wide"), "scales must hold numbers between"),
         (NormalizingFlow("planar"), 'flow must be "spline" or "radial"'),
         (NormalizingFlow(n_bins=0), "n_bins must be an integer of at least 1"),
     ],

@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import logsumexp
+from scipy.stats import norm
 
 from mcdensity.distribution import GridDistribution
 from mcdensity.marginals import KernelDensity
+from mcdensity.mixture import GaussianMixtureDistribution
 
 
 class NormalReference:
@@ -228,3 +231,32 @@ def test_what_people_see():
     assert "[2.178, 3.822]" in text
     assert "3 more" in text
     assert "<td>2.178</td>" in distribution._repr_html_()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_mixture_quantiles_and_far_tails(shared):
+    rng = np.random.default_rng(0)
+    size = (1 if shared else 20, 30)
+    mixture = GaussianMixtureDistribution(
+        rng.random((20, 30)), rng.normal(size=size), rng.uniform(0.01, 1, size=size)
+    )
+    q = np.linspace(0, 1, 41)
+    points = mixture.ppf_grid(q)
+    np.testing.assert_allclose(mixture.cdf(points), np.broadcast_to(q, (20, 41)), atol=1e-12)
+    grid = np.linspace(-50, 50, 300)
+    terms = norm.logpdf(grid[:, None, None], mixture.means, mixture.scales)
+    expected = logsumexp(terms, axis=2, b=mixture.weights).T
+    np.testing.assert_allclose(mixture.logpdf_grid(grid), expected, rtol=1e-10)
+    np.testing.assert_allclose(mixture.pdf_grid(grid), np.exp(expected), rtol=1e-9, atol=1e-300)
+    both = mixture[:7]._joined([mixture[7:]])
+    np.testing.assert_allclose(both.logpdf_grid(grid), mixture.logpdf_grid(grid), rtol=1e-12)
+    assert (both.means.strides[0] == 0) == shared
+
+
+def test_mixture_of_narrow_kernels_far_apart():
+    mixture = GaussianMixtureDistribution(
+        np.full((1, 2), 0.5), np.array([[-100.0, 100.0]]), np.full((1, 2), 1e-3)
+    )
+    low, high = mixture.ppf_grid([0.25, 0.75])[0]
+    assert low == pytest.approx(-100, abs=1e-9)
+    assert high == pytest.approx(100, abs=1e-9)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["as_generator", "check_weights", "require", "weighted_quantile"]
+__all__ = [
+    "as_generator",
+    "check_integer",
+    "check_number",
+    "check_weights",
+    "require",
+    "weighted_quantile",
+]
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
@@ -40,17 +48,55 @@ def check_weights(
         )
     if not np.isfinite(weight).all() or (weight < 0).any():
         raise ValueError("sample_weight must be finite and not negative.")
-    kept = weight > 0
-    if not kept.any():
+    if not weight.any():
         raise ValueError(
             "sample_weight is zero for all rows; at least some weights must be positive."
         )
+    # Divided by the largest first: a sum of huge weights would overflow; and what is nothing beside
+    # the largest is zero.
+    weight = weight / weight.max()
+    kept = weight > 0
     weight = weight[kept]
     if (weight == weight[0]).all():
         return (None if kept.all() else kept), None
-    # Divided by the largest first: a sum of huge weights would overflow.
-    weight = weight / weight.max()
     return (None if kept.all() else kept), weight / weight.mean()
+
+
+def check_integer(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """Return a parameter as an int, or say what it must be."""
+    whole = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    whole = whole and bool(np.isfinite(value)) and int(value) == value
+    if whole and value >= least and (most is None or value <= most):
+        return int(value)
+    limit = f"from {least} to {most}" if most is not None else f"of at least {least}"
+    raise ValueError(f"{name} must be an integer {limit}, got {value!r}.")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    low: float = 0.0,
+    high: float = np.inf,
+    *,
+    closed: bool = False,
+    word: str | None = None,
+) -> float:
+    """Return a parameter as a float between limits, or say what it must be.
+
+    `closed` tells whether the lower limit itself is allowed; a parameter that may also be `word`
+    must be compared with it before.
+    """
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    if number and (low <= value if closed else low < value) and value < high:
+        return float(value)
+    if high < np.inf:
+        limit = f"lie in {'[' if closed else '('}{low:g}, {high:g})"
+    elif closed:
+        limit = f"be a number that is not less than {low:g}"
+    else:
+        limit = f"be a number larger than {low:g}"
+    other = f' or be "{word}"' if word else ""
+    raise ValueError(f"{name} must {limit}{other}, got {value!r}.")
 
 
 def weighted_quantile(

@@ -270,6 +270,10 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
                 f"y is constant (all {len(y)} targets are {y[0]:g}); it has no density. Check that "
                 "the target is the right column."
             )
+        # What an earlier fit learned must not stay beside what this one learns.
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            if not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_"):
+                delattr(self, name)
         self.x_mean_, self.x_scale_ = _location_and_scale(X, weight)
         y_mean, y_scale = _location_and_scale(y[:, None], weight)
         self.y_mean_, self.y_scale_ = float(y_mean[0]), float(y_scale[0])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, ndtr, ndtri
 
 from mcdensity._validation import as_generator
@@ -148,6 +148,14 @@ class GaussianMixtureDistribution(ConditionalDistribution):
             out[at] = far[:, 0]
         return out
 
+    def pdf(self, y: ArrayLike) -> Array:
+        """Density at y: a scalar, (n,) for one point a row, or (n, m) for m points a row."""
+        return self._by_row(self._density, y, "y")
+
+    def pdf_grid(self, grid: ArrayLike) -> Array:
+        """Densities of all rows, shape (n, m), at m points that the rows share."""
+        return self._density(self._shared(grid, "grid"))
+
     def _density(self, y: Array) -> Array:
         return self._sum(y, _exp_half_square, 1 / (np.sqrt(2 * np.pi) * self.scales))
 
@@ -165,8 +173,12 @@ class GaussianMixtureDistribution(ConditionalDistribution):
         high = np.broadcast_to((self.means + reach).max(axis=1, keepdims=True), shape).copy()
         center, spread = self.mean()[:, None], np.sqrt(self.var())[:, None]
         y = np.clip(center + spread * ndtri(np.clip(q, 1e-12, 1 - 1e-12)), low, high)
+        if self._common:
+            # The rows share their kernels: a coarse grid brackets the quantiles of all at once.
+            y, low, high = self._bracket(q, low[0, 0], high[0, 0])
         rows = np.arange(len(q))
-        least = 1e-12 * np.maximum(self.scales.min(axis=1, keepdims=True), 1e-3 * np.abs(center))
+        widest = np.maximum(np.abs(low), np.abs(high)).max(axis=1, keepdims=True)
+        least = 1e-12 * self.scales.min(axis=1, keepdims=True) + 4 * np.spacing(widest)
         ends = (q == 0) | (q == 1)
         for iteration in range(_ITERATIONS):
             law = self if len(rows) == len(self) else self._take(rows)
@@ -187,6 +199,24 @@ class GaussianMixtureDistribution(ConditionalDistribution):
             if len(rows) == 0:
                 break
         return np.where(q == 0, -np.inf, np.where(q == 1, np.inf, y))
+
+    def _bracket(self, q: Array, first: float, last: float) -> tuple[Array, Array, Array]:
+        """Start, and limits below and above, of quantiles, from the distribution on a grid."""
+        centers = self.means[0][self.weights.any(axis=0)]
+        inner = np.quantile(centers, np.linspace(0, 1, 192))
+        reach = self.scales[0].max() * np.array([0.5, 1, 2, 4, 8])
+        outer = np.concatenate([[first, last], inner[0] - reach, inner[-1] + reach])
+        grid = np.unique(np.concatenate([outer, inner, np.linspace(inner[0], inner[-1], 192)]))
+        cdf = np.maximum.accumulate(self._cdf(self._shared(grid, "grid")), axis=1)
+        index = np.empty(q.shape, dtype=np.intp)
+        for i, (row, value) in enumerate(zip(cdf, q, strict=True)):
+            index[i] = np.searchsorted(row, value)
+        index = np.clip(index, 1, len(grid) - 1)
+        low, high = grid[index - 1], grid[index]
+        below, above = (np.take_along_axis(cdf, index - i, axis=1) for i in (1, 0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            part = np.nan_to_num((q - below) / (above - below), nan=0.5)
+        return low + np.clip(part, 0, 1) * (high - low), low.copy(), high.copy()
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
         """Draw `n_samples` values from each row's distribution, shape (n, n_samples)."""

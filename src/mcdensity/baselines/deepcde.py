@@ -62,7 +62,8 @@ class DeepCDE(SeriesEstimator, NeuralEstimator):
     Attributes
     ----------
     n_basis_ : int
-        Number of terms in use: chosen, as the threshold is, by held-out training rows.
+        Number of terms in use: chosen, as the threshold is, by held-out training rows. With 1 there
+        is no network, and none of the attributes below.
     bump_threshold_, sharpen_, floor_, cde_loss_ : float
     noise_ : float
         The level of noise whose networks served held-out training rows best.
@@ -116,7 +117,10 @@ class DeepCDE(SeriesEstimator, NeuralEstimator):
 
     def _fit(self, X: Array, y: Array, sample_weight: Array | None, **extra: Any) -> None:
         self.n_basis_ = check_n_basis(self.n_basis, len(y))
-        z = self._set_range(y, sample_weight)
+        z, inside = self._set_range(y, sample_weight)
+        X, y = X[inside], y[inside]
+        sample_weight = None if sample_weight is None else sample_weight[inside]
+        self.n_basis_ = min(self.n_basis_, len(y))
         if self.n_basis_ == 1:
             return
         super(SeriesEstimator, self)._fit(X, y, sample_weight)
@@ -132,8 +136,8 @@ class DeepCDE(SeriesEstimator, NeuralEstimator):
             self._tune(coefficients, z[rows], weight)
 
     def _build(self, p: int, members: int, y: Array, weight: Array | None) -> nn.Module:
-        width = self.width or (32 if len(y) < 5000 else 64)
-        network = mlp(p, members, width, self.depth, n_outputs=self.n_basis_ - 1)
+        width, depth = self._shape(len(y))
+        network = mlp(p, members, width, depth, n_outputs=self.n_basis_ - 1)
         return nn.Sequential(network.first, *network.body)
 
     def _row_loss(self, output: Tensor, y: Tensor) -> Tensor:

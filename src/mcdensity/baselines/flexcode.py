@@ -104,7 +104,9 @@ class FlexCode(SeriesEstimator):
     def _fit(self, X: Array, y: Array, sample_weight: Array | None, **extra: Any) -> None:
         size = check_n_basis(self.n_basis, len(y))
         rng = as_generator(self.random_state)
-        z = self._set_range(y, sample_weight)
+        z, inside = self._set_range(y, sample_weight)
+        X, sample_weight = X[inside], _part(sample_weight, inside)
+        size = min(size, len(z))
         basis = cosine_basis(z, size)
         if size == 1:
             self.n_basis_, self.regressor_ = 1, None
@@ -186,8 +188,10 @@ class FlexCode(SeriesEstimator):
                 model.set_params(n_estimators=rounds)
         else:
             model = _single_or_multi(self.regressor)
-            if "random_state" in model.get_params():
-                model.set_params(random_state=seed)
+            # Seeds that the user did not set, also of what is inside of pipelines and ensembles.
+            for name, value in sorted(model.get_params().items()):
+                if value is None and name.rsplit("__")[-1] == "random_state":
+                    model.set_params(**{name: seed})
         if weight is None:
             options = {}
         elif has_fit_parameter(model, "sample_weight"):

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mcdensity._validation import require
+from mcdensity._validation import check_integer, require
 from mcdensity.baselines.neural import NeuralEstimator, ParameterNetwork
 from mcdensity.distribution import Reference
 from mcdensity.marginals import TailedDensity
@@ -113,25 +113,25 @@ class NormalizingFlow(NeuralEstimator):
     def _build(self, p: int, members: int, y: Array, weight: Array | None) -> nn.Module:
         if self.flow not in ("spline", "radial"):
             raise ValueError(f'flow must be "spline" or "radial", got {self.flow!r}.')
-        for name in ("n_bins", "n_flows"):
-            value = getattr(self, name)
-            if int(value) != value or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+        bins, flows = (check_integer(name, getattr(self, name)) for name in ("n_bins", "n_flows"))
         if self.flow == "spline":
             require("zuko", "flow")
+        self._kind = self.flow, bins if self.flow == "spline" else flows
         self._marginal = TailedDensity().fit(y, sample_weight=weight)
-        outputs = 2 + (3 * self.n_bins - 1 if self.flow == "spline" else 3 * self.n_flows)
-        width = self.width or (32 if len(y) < 5000 else 64)
-        return ParameterNetwork(members, p, outputs, width, self.depth)
+        outputs = 2 + (3 * bins - 1 if self.flow == "spline" else 3 * flows)
+        return ParameterNetwork(members, p, outputs, *self._shape(len(y)))
+
+    def _row_size(self) -> int:
+        # Evaluating a spline takes some numbers a bin, for each member and point.
+        members = next(self.module_.parameters()).shape[0]
+        return len(self._knots) * members * self._kind[1]
 
     def _log_density(self, output: Tensor, y: Tensor) -> Tensor:
         """Log-density at y, broadcast against output[..., 0]."""
         shift, log_scale = output[..., 0], output[..., 1].clamp(*_LOG_SCALES)
         z = (y - shift) * torch.exp(-log_scale)
-        if self.flow == "spline":
-            z, log_slope = _spline(output[..., 2:], z, self.n_bins)
-        else:
-            z, log_slope = _radial(output[..., 2:], z, self.n_flows)
+        flow = _spline if self._kind[0] == "spline" else _radial
+        z, log_slope = flow(output[..., 2:], z, self._kind[1])
         return log_slope - log_scale - 0.5 * z.square() - 0.5 * math.log(2 * math.pi)
 
     def _row_loss(self, output: Tensor, y: Tensor) -> Tensor:

@@ -9,22 +9,23 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.stats import norm
 
-from mcdensity._validation import weighted_quantile
+from mcdensity._validation import check_number, weighted_quantile
 from mcdensity.distribution import ConditionalDistribution
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.mixture import GaussianMixtureDistribution
 
-__all__ = ["WeightedKernelEstimator", "cde_losses", "check_bandwidth", "evaluation_rows"]
+__all__ = ["FEW", "WeightedKernelEstimator", "cde_losses", "check_bandwidth", "evaluation_rows"]
 
 Array = NDArray[np.float64]
 
 # Candidates for the bandwidth, relative to that of a normal y for all targets.
-_RELATIVE = np.geomspace(0.03, 3, 16)
+_RELATIVE = np.geomspace(0.003, 3, 24)
 # Rows that a choice is judged by, and bins of the targets meanwhile.
 _EVALUATED = 1000
 _BINS = 400
-# With more kernels in a row than this, the targets are gathered at steps of a bandwidth / 8.
-_FEW = 256
+# Rows may have kernels of their own up to this number; else they share kernels, and where that
+# saves some, the targets are gathered at steps of a bandwidth / 8.
+FEW = 256
 _STEPS = 8
 
 
@@ -34,33 +35,32 @@ class WeightedKernelEstimator(ConditionalEstimator):
     .. math:: \hat f(y \mid x) = \sum_i w_i(x) \, \varphi\left(\frac{y - y_i}{h}\right) / h
 
     Subclasses implement ``_row_weights(X)``, a sparse matrix of shape (rows, n), and set
-    `bandwidth_`, in standardised units, through ``_remember``.
+    `bandwidth_`, in standardised units, through ``_remember``. `_own_kernels` is the number of
+    kernels of a row where it is the same small number for all.
     """
 
     bandwidth_: float
+    _own_kernels: int | None = None
 
     def _row_weights(self, X: Array) -> csr_matrix:
         raise NotImplementedError
 
     def _remember(self, y: Array, bandwidth: float) -> None:
         self._y, self.bandwidth_ = y, float(bandwidth)
-        nodes, self._gather = _gathered(y, bandwidth / _STEPS)
-        self._nodes = nodes
+        self._nodes, self._gather = _gathered(y, bandwidth / _STEPS)
 
     def _row_size(self) -> int:
-        return min(len(self._y), 4 * len(self._nodes))
+        return self._own_kernels or min(len(self._y), len(self._nodes))
 
     def _distribution(self, X: Array) -> ConditionalDistribution:
         weights = self._row_weights(X)
-        count = np.diff(weights.indptr)
-        size = int(count.max(initial=1))
-        if size <= _FEW:
-            # Each row has its own few kernels; rows with less of them get kernels of weight 0.
-            column = np.arange(weights.nnz) - np.repeat(weights.indptr[:-1], count)
-            row = np.repeat(np.arange(len(count)), count)
-            own, means = np.zeros((len(count), size)), np.zeros((len(count), size))
-            own[row, column], means[row, column] = weights.data, self._y[weights.indices]
-            return GaussianMixtureDistribution(own, means, np.full((1, 1), self.bandwidth_))
+        if self._own_kernels:
+            shape = len(X), self._own_kernels
+            return GaussianMixtureDistribution(
+                weights.data.reshape(shape),
+                self._y[weights.indices].reshape(shape),
+                np.full((1, 1), self.bandwidth_),
+            )
         if len(self._nodes) < len(self._y):
             shared, centers = weights @ self._gather, self._nodes
         else:
@@ -71,13 +71,9 @@ class WeightedKernelEstimator(ConditionalEstimator):
 
 
 def check_bandwidth(bandwidth: Any) -> None:
-    """Check a bandwidth that is "cv" or a positive number."""
-    known = bandwidth == "cv" if isinstance(bandwidth, str) else 0 < bandwidth < np.inf
-    if not known:
-        raise ValueError(
-            f'bandwidth must be "cv" or a positive number, in standard deviations of y; got '
-            f"{bandwidth!r}."
-        )
+    """Check a bandwidth that is "cv" or a positive number, in standard deviations of y."""
+    if not (isinstance(bandwidth, str) and bandwidth == "cv"):
+        check_number("bandwidth", bandwidth, high=1e6, word="cv")
 
 
 def candidates(y: Array, weight: Array | None) -> Array:

@@ -8,6 +8,7 @@ Ambrogioni, Güçlü, van Gerven, Maris: The kernel mixture network, 2017.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
+from mcdensity._validation import check_integer
 from mcdensity.baselines.neural import NeuralEstimator, ParameterNetwork
 from mcdensity.distribution import ConditionalDistribution
 from mcdensity.mixture import GaussianMixtureDistribution
@@ -26,6 +29,7 @@ __all__ = ["KMN"]
 Array = NDArray[np.float64]
 
 _CLUSTERED = 10_000
+_LOG_SCALES = -5.0, 2.0
 
 
 class KMN(NeuralEstimator):
@@ -112,18 +116,23 @@ class KMN(NeuralEstimator):
         self.verbose = verbose
 
     def _build(self, p: int, members: int, y: Array, weight: Array | None) -> nn.Module:
-        if int(self.n_centers) != self.n_centers or self.n_centers < 1:
-            raise ValueError(f"n_centers must be an integer of at least 1, got {self.n_centers!r}.")
-        scales = np.asarray(self.scales, dtype=np.float64)
-        if scales.ndim != 1 or len(scales) == 0 or not ((scales > 0) & np.isfinite(scales)).all():
-            raise ValueError(f"scales must hold positive numbers, got {self.scales!r}.")
-        self.centers_ = _centers(y, weight, self.n_centers)
-        width = self.width or (32 if len(y) < 5000 else 64)
+        count = check_integer("n_centers", self.n_centers)
+        try:
+            scales = np.asarray(self.scales, dtype=np.float64)
+        except (TypeError, ValueError):
+            scales = np.empty(0)
+        low, high = np.exp(_LOG_SCALES)
+        if scales.ndim != 1 or len(scales) == 0 or not ((scales > low) & (scales < high)).all():
+            raise ValueError(
+                f"scales must hold numbers between {low:.2g} and {high:.2g}, in standard "
+                f"deviations of y; got {self.scales!r}."
+            )
+        self.centers_ = _centers(y, weight, count)
         outputs = len(self.centers_) * len(scales)
         return _KernelNetwork(
-            ParameterNetwork(members, p, outputs, width, self.depth),
+            ParameterNetwork(members, p, outputs, *self._shape(len(y))),
             torch.as_tensor(np.log(scales)).expand(members, -1),
-            self.train_scales,
+            bool(self.train_scales),
         )
 
     def _log_terms(self, output: Tensor, scales: Tensor, y: Tensor) -> Tensor:
@@ -136,7 +145,7 @@ class KMN(NeuralEstimator):
 
     def _row_loss(self, output: Tensor, y: Tensor) -> Tensor:
         # The module appends its scales to the weights, so that they learn too.
-        count = len(self.scales)
+        count = output.shape[-1] // (len(self.centers_) + 1)
         scales = output[:, 0, -count:]
         y = y.expand(len(output), -1)
         terms = self._log_terms(output[..., :-count], scales, y)
@@ -149,10 +158,10 @@ class KMN(NeuralEstimator):
     def scales_(self) -> Array:
         """Scales of the members, shape (members, number of scales)."""
         log_scales: Any = self.module_.log_scales
-        return np.exp(log_scales.detach().double().numpy())
+        return np.exp(log_scales.detach().double().clamp(*_LOG_SCALES).numpy())
 
     def _distribution(self, X: Array) -> ConditionalDistribution:
-        output = self._output(X)[..., : -len(self.scales)].double()
+        output = self._output(X)[..., : -self.scales_.shape[1]].double()
         weights = output.softmax(-1).permute(1, 0, 2).reshape(len(X), -1).numpy()
         means = np.tile(self.centers_, self.scales_.size)
         scales = np.repeat(self.scales_.ravel(), len(self.centers_))
@@ -169,7 +178,7 @@ class _KernelNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         weights = self.network(x)
-        scales = self.log_scales.clamp(-5, 2)[:, None].expand(-1, weights.shape[1], -1)
+        scales = self.log_scales.clamp(*_LOG_SCALES)[:, None].expand(-1, weights.shape[1], -1)
         return torch.cat([weights, scales], dim=-1)
 
 
@@ -181,5 +190,8 @@ def _centers(y: Array, weight: Array | None, count: int) -> Array:
     start = np.quantile(y[some], (np.arange(count) + 0.5) / count)
     start = np.unique(start)
     means = KMeans(len(start), init=start[:, None], n_init=1, max_iter=50)
-    means.fit(y[some, None], sample_weight=None if weight is None else weight[some])
+    with warnings.catch_warnings():
+        # Fewer clusters than asked for are fine: equal centres are dropped below.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        means.fit(y[some, None], sample_weight=None if weight is None else weight[some])
     return np.unique(np.concatenate([means.cluster_centers_[:, 0], distinct[[0, -1]]]))

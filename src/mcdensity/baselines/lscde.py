@@ -17,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics.pairwise import euclidean_distances
 
-from mcdensity._validation import as_generator
+from mcdensity._validation import as_generator, check_integer, check_number
 from mcdensity.baselines.kernels import check_bandwidth
 from mcdensity.distribution import ConditionalDistribution
 from mcdensity.estimator import ConditionalEstimator
@@ -103,27 +103,18 @@ class LSCDE(ConditionalEstimator):
         if len(settings) > 1:
             settings = [self._choose(X, y, weight, settings, rng, seed)]
         self.bandwidth_, self.x_bandwidth_, self.regularization_ = settings[0]
-        self.centers_ = _centers(X, y, weight, self.n_centers, seed)
+        self.centers_ = _centers(X, y, weight, int(self.n_centers), seed)
         H, b = normal_equations(X, y, weight, self.centers_, self.bandwidth_, self.x_bandwidth_)
         self.solution_ = _solve(H, b, self.regularization_)
         self.weights_ = _positive(self.solution_)
 
     def _check(self) -> None:
         check_bandwidth(self.bandwidth)
-        if self.x_bandwidth is not None and not 0 < self.x_bandwidth < np.inf:
-            raise ValueError(f"x_bandwidth must be positive, got {self.x_bandwidth!r}.")
-        regularization = self.regularization
-        known = (
-            regularization == "cv"
-            if isinstance(regularization, str)
-            else 0 < regularization < np.inf
-        )
-        if not known:
-            raise ValueError(
-                f'regularization must be "cv" or a positive number, got {regularization!r}.'
-            )
-        if int(self.n_centers) != self.n_centers or self.n_centers < 1:
-            raise ValueError(f"n_centers must be an integer of at least 1, got {self.n_centers!r}.")
+        if self.x_bandwidth is not None:
+            check_number("x_bandwidth", self.x_bandwidth, high=1e6)
+        if not (isinstance(self.regularization, str) and self.regularization == "cv"):
+            check_number("regularization", self.regularization, word="cv")
+        check_integer("n_centers", self.n_centers)
 
     def _candidates(self) -> list[tuple[float, float, float]]:
         if isinstance(self.bandwidth, str):
@@ -155,7 +146,7 @@ class LSCDE(ConditionalEstimator):
             train, test = fold != number, fold == number
             share = weight[train] / weight[train].sum()
             centers = _centers(
-                X[train], y[train], share, min(self.n_centers, _CHOICE_CENTERS), seed
+                X[train], y[train], share, min(int(self.n_centers), _CHOICE_CENTERS), seed
             )
             before: tuple[Any, ...] = ()
             for i, (h, s, value) in enumerate(settings):

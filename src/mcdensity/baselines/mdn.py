@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mcdensity._validation import weighted_quantile
+from mcdensity._validation import check_integer, weighted_quantile
 from mcdensity.baselines.neural import NeuralEstimator, ParameterNetwork
 from mcdensity.distribution import ConditionalDistribution
 from mcdensity.mixture import GaussianMixtureDistribution
@@ -100,11 +100,8 @@ class MDN(NeuralEstimator):
         self.verbose = verbose
 
     def _build(self, p: int, members: int, y: Array, weight: Array | None) -> nn.Module:
-        k = self.n_components
-        if int(k) != k or k < 1:
-            raise ValueError(f"n_components must be an integer of at least 1, got {k!r}.")
-        width = self.width or (32 if len(y) < 5000 else 64)
-        module = ParameterNetwork(members, p, 3 * k, width, self.depth)
+        k = check_integer("n_components", self.n_components)
+        module = ParameterNetwork(members, p, 3 * k, *self._shape(len(y)))
         means = weighted_quantile(y, (np.arange(k) + 0.5) / k, weight)
         with torch.no_grad():
             module.head.bias[..., k : 2 * k] = torch.as_tensor(means)
@@ -123,7 +120,8 @@ class MDN(NeuralEstimator):
         return 0.5 * math.log(2 * math.pi) - terms.logsumexp(-1)
 
     def _row_size(self) -> int:
-        return self.n_components * next(self.module_.parameters()).shape[0]
+        head: Any = self.module_.head
+        return head.bias.numel() // 3
 
     def _distribution(self, X: Array) -> ConditionalDistribution:
         log_weights, means, log_scales = (

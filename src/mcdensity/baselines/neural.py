@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mcdensity._validation import as_generator
+from mcdensity._validation import as_generator, check_integer, check_number
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.networks.layers import StackedLinear
 from mcdensity.networks.training import choose_device, seeded, train
@@ -68,6 +68,8 @@ class NeuralEstimator(ConditionalEstimator):
 
     members: int | None
     steps: int | None
+    width: int | None
+    depth: int
     batch_size: int
     learning_rate: float
     weight_decay: float
@@ -87,13 +89,15 @@ class NeuralEstimator(ConditionalEstimator):
         n = len(y)
         rng = as_generator(self.random_state)
         hold = n >= _LEAST_ROWS
-        members = self.members or (_FOLDS if hold and n < _LARGE else 1)
+        members = int(self.members or (_FOLDS if hold and n < _LARGE else 1))
+        batch_size = int(self.batch_size)
         levels = self._levels(n, hold)
         total = members * len(levels)
-        steps = self.steps or int(np.clip(400 * (n / 100) ** 0.4, 200, 2500))
+        steps = int(self.steps or np.clip(400 * (n / 100) ** 0.4, 200, 2500))
         margin = np.ptp(X, axis=0)
         self._x_limits = X.min(axis=0) - margin, X.max(axis=0) + margin
         device = choose_device(self.device)
+        spread = float(y.std())  # 1, but for methods that leave far outliers out
         with seeded(int(rng.integers(2**31))), torch.enable_grad():
             module = self._build(X.shape[1], total, y, sample_weight)
             module = module.to(device=device, dtype=torch.float32)
@@ -106,16 +110,18 @@ class NeuralEstimator(ConditionalEstimator):
             use = torch.as_tensor(share * ~held, dtype=torch.float32, device=device)
             noise = torch.as_tensor(np.repeat(levels, members), dtype=torch.float32).to(device)
             noise = noise[:, None]
-            validation = np.flatnonzero(held.any(axis=0))[:_MOST_VALIDATION_ROWS]
+            validation = np.flatnonzero(held.any(axis=0))
+            if len(validation) > _MOST_VALIDATION_ROWS:
+                validation = np.sort(rng.permutation(validation)[:_MOST_VALIDATION_ROWS])
             check = torch.as_tensor(share * held, dtype=torch.float32).to(device)[:, validation]
 
             def loss() -> Tensor:
                 weight, x, target = use, x_all, y_all
-                if n > self.batch_size:
-                    rows = torch.randint(n, (self.batch_size,), device=device)
+                if n > batch_size:
+                    rows = torch.randint(n, (batch_size,), device=device)
                     weight, x, target = use[:, rows], x_all[rows], y_all[rows]
                 x = x + noise[..., None] * torch.randn(x.shape, device=device)
-                target = target + noise * torch.randn(target.shape, device=device)
+                target = target + spread * noise * torch.randn(target.shape, device=device)
                 value = self._row_loss(module(x), target)
                 return ((weight * value).sum(1) / weight.sum(1).clamp_min(1e-6)).sum()
 
@@ -151,17 +157,21 @@ class NeuralEstimator(ConditionalEstimator):
         return np.array([float(self.noise)])
 
     def _check_training_parameters(self) -> None:
-        for name in ("members", "steps", "batch_size", "width", "depth"):
-            value = getattr(self, name)
-            if value is not None and (int(value) != value or value < 1):
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
-        known = self.noise == "cv" if isinstance(self.noise, str) else 0 <= self.noise < np.inf
-        if not known:
-            raise ValueError(
-                f'noise must be "cv" or a number that is not negative, got {self.noise!r}.'
-            )
-        if not 0 < self.learning_rate < np.inf:
-            raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}.")
+        for name in ("members", "steps", "width"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
+        for name in ("batch_size", "depth"):
+            check_integer(name, getattr(self, name))
+        if not (isinstance(self.noise, str) and self.noise == "cv"):
+            check_number("noise", self.noise, closed=True, word="cv")
+        check_number("learning_rate", self.learning_rate)
+        check_number("weight_decay", self.weight_decay, closed=True)
+        if not isinstance(self.device, str):
+            raise ValueError(f'device must be "auto", "cpu" or "cuda", got {self.device!r}.')
+
+    def _shape(self, n: int) -> tuple[int, int]:
+        """Width and depth of the hidden layers for n rows."""
+        return int(self.width or (32 if n < _LARGE else 64)), int(self.depth)
 
     def _output(self, X: Array) -> Tensor:
         """Parameters of rows, (members, rows, n_outputs); x is kept near the training rows."""

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.neighbors import NearestNeighbors
 
+from mcdensity._validation import check_integer
 from mcdensity.baselines.kernels import (
+    FEW,
     WeightedKernelEstimator,
     candidates,
     cde_losses,
@@ -73,13 +75,9 @@ class NNKCDE(WeightedKernelEstimator):
                     f'n_neighbors must be "cv" or an integer, got {self.n_neighbors!r}.'
                 )
             ks = neighbor_counts(n, _MOST_NEIGHBORS)
-        elif int(self.n_neighbors) != self.n_neighbors or not 1 <= self.n_neighbors <= n:
-            raise ValueError(
-                f"n_neighbors must be an integer from 1 to the number of training rows, {n}; got "
-                f"{self.n_neighbors!r}."
-            )
         else:
-            ks = np.array([int(self.n_neighbors)])
+            # No more neighbours than there are rows.
+            ks = np.array([check_integer("n_neighbors", self.n_neighbors, 1, n)])
         hs = (
             candidates(y, sample_weight)
             if isinstance(self.bandwidth, str)
@@ -102,6 +100,7 @@ class NNKCDE(WeightedKernelEstimator):
             i, j = np.unravel_index(np.argmin(losses), losses.shape)
             self.n_neighbors_, bandwidth = int(ks[i]), hs[j]
             self.cde_loss_ = float(losses[i, j])
+        self._own_kernels = self.n_neighbors_ if self.n_neighbors_ <= FEW else None
         self._remember(y, bandwidth)
 
     def _as_weights(self, index: NDArray[np.intp]) -> csr_matrix:

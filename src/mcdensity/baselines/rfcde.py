@@ -19,7 +19,7 @@ from scipy.stats import poisson
 from sklearn.base import clone
 from sklearn.tree import DecisionTreeRegressor
 
-from mcdensity._validation import as_generator
+from mcdensity._validation import as_generator, check_integer, check_number
 from mcdensity.baselines.kernels import (
     WeightedKernelEstimator,
     candidates,
@@ -27,7 +27,7 @@ from mcdensity.baselines.kernels import (
     check_bandwidth,
     evaluation_rows,
 )
-from mcdensity.baselines.series import check_n_basis, cosine_basis
+from mcdensity.baselines.series import cosine_basis
 
 __all__ = ["RFCDE", "FunctionalRFCDE"]
 
@@ -54,7 +54,8 @@ class RFCDE(WeightedKernelEstimator):
     max_features : int, optional
         Features that compete for a split; by default the square root of their number, at least 4.
     n_basis : int, optional
-        Number of cosines; by default 15, or as many as there are rows.
+        Number of basis functions, the constant included; by default 15, or as many as there are
+        rows.
     bandwidth : "cv" or float, default "cv"
         Of the kernel, in standard deviations of y; chosen by the CDE loss of out-of-bag rows.
     n_jobs : int, optional
@@ -105,13 +106,13 @@ class RFCDE(WeightedKernelEstimator):
         n, p = X.shape
         self._check(n)
         rng = as_generator(self.random_state)
-        size = min(15, n) if self.n_basis is None else check_n_basis(self.n_basis, n)
+        size = min(15, n) if self.n_basis is None else check_integer("n_basis", self.n_basis, 2, n)
         z = (y - y.min()) / (y.max() - y.min())
-        basis = cosine_basis(z, max(size, 2))[:, 1:]
-        leaf = self.min_samples_leaf or max(10, round(n**0.4))
-        leaf = min(leaf, max(1, n // 4))
+        basis = cosine_basis(z, size)[:, 1:]
+        usual = min(max(10, round(n**0.4)), max(1, n // 4))
+        leaf = int(self.min_samples_leaf or usual)
         groups, count, seeds = [], [], []
-        for _ in range(self.n_trees):
+        for _ in range(int(self.n_trees)):
             drawn = rng.integers(n, size=min(n, _MOST_ROWS))
             count.append(np.bincount(drawn, minlength=n).astype(np.float64))
             seeds.append(int(rng.integers(2**31)))
@@ -120,7 +121,7 @@ class RFCDE(WeightedKernelEstimator):
 
         def grow(t: int) -> DecisionTreeRegressor:
             features = self._means(X, t)
-            most = self.max_features or max(4, int(np.ceil(np.sqrt(features.shape[1]))))
+            most = int(self.max_features or 0) or max(4, int(np.ceil(np.sqrt(features.shape[1]))))
             tree = DecisionTreeRegressor(
                 min_samples_leaf=leaf,
                 max_features=min(most, features.shape[1]),
@@ -133,7 +134,7 @@ class RFCDE(WeightedKernelEstimator):
             return tree.fit(features[drawn], basis[drawn], weight)
 
         self.trees_ = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(grow)(t) for t in range(self.n_trees)
+            delayed(grow)(t) for t in range(int(self.n_trees))
         )
         # Leaves are numbered through all trees.
         self._first_node = np.cumsum([0, *(tree.tree_.node_count for tree in self.trees_)])
@@ -166,15 +167,11 @@ class RFCDE(WeightedKernelEstimator):
 
     def _check(self, n: int) -> None:
         check_bandwidth(self.bandwidth)
-        for name in ("n_trees", "min_samples_leaf", "max_features"):
-            value = getattr(self, name)
-            if value is not None and (int(value) != value or value < 1):
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
-        if self.min_samples_leaf is not None and self.min_samples_leaf > n:
-            raise ValueError(
-                f"min_samples_leaf={self.min_samples_leaf} is more than there are training rows, "
-                f"{n}."
-            )
+        check_integer("n_trees", self.n_trees)
+        if self.min_samples_leaf is not None:
+            check_integer("min_samples_leaf", self.min_samples_leaf, 1, n)
+        if self.max_features is not None:
+            check_integer("max_features", self.max_features)
 
     def _means(self, X: Array, t: int) -> Array:
         """Return the means of the groups of features that tree t looks at."""
@@ -247,11 +244,8 @@ class FunctionalRFCDE(RFCDE):
 
     def _check(self, n: int) -> None:
         super()._check(n)
-        given = self.flambda
-        if not (given == "cv" if isinstance(given, str) else 0 <= given < np.inf):
-            raise ValueError(
-                f'flambda must be "cv" or a number that is not negative, got {given!r}.'
-            )
+        if not (isinstance(self.flambda, str) and self.flambda == "cv"):
+            check_number("flambda", self.flambda, closed=True, word="cv")
 
     def _fit(self, X: Array, y: Array, sample_weight: Array | None, **extra: Any) -> None:
         self._check(len(y))
@@ -261,7 +255,7 @@ class FunctionalRFCDE(RFCDE):
             for value in [v for v in _FLAMBDAS if v < X.shape[1]]:
                 trial = clone(self).set_params(
                     flambda=value,
-                    n_trees=max(10, self.n_trees // 4),
+                    n_trees=max(10, int(self.n_trees) // 4),
                     bandwidth="cv",
                     random_state=int(rng.integers(2**31)),
                 )
@@ -277,6 +271,8 @@ class FunctionalRFCDE(RFCDE):
             return np.arange(p)
         # The quantile of a uniform draw above P(0) is a Poisson number that is not zero.
         least = np.exp(-self.flambda_)
+        if least == 1 or self.flambda_ > 10 * p:  # groups of one, or one group
+            return np.arange(p) if least == 1 else np.zeros(1, dtype=np.intp)
         lengths = poisson.ppf(rng.uniform(least, 1, size=p), self.flambda_)
-        ends = np.cumsum(np.maximum(lengths, 1)).astype(np.intp)
+        ends = np.cumsum(np.clip(lengths, 1, p)).astype(np.intp)
         return np.concatenate([[0], ends[ends < p]])

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import label
 
+from mcdensity._validation import check_integer, check_number, weighted_quantile
+from mcdensity.baselines.kernels import evaluation_rows
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.marginals import TailedDensity
@@ -24,6 +26,8 @@ Array = NDArray[np.float64]
 _POINTS = 513
 _BUMPS = (0.0, 0.01, 0.02, 0.05, 0.1)
 _SHARPER = (1.0, 1.2, 1.5, 2.0)
+# Targets further than this many interquartile ranges from the quartiles are out of the range.
+_REACH = 5.0
 
 
 def cosine_basis(z: Array, n_basis: int) -> Array:
@@ -67,11 +71,14 @@ def repair(density: Array, bump: float = 0.0, sharpen: float = 1.0) -> Array:
     -------
     ndarray of shape (n, G)
     """
-    density = _normalized(density)
+    return _finished(_normalized(density), bump, sharpen)
+
+
+def _finished(density: Array, bump: float, sharpen: float) -> Array:
     if bump > 0:
         density = _without_bumps(density, bump)
     if sharpen != 1:
-        density = density**sharpen
+        density = (density / density.max(axis=1, keepdims=True)) ** sharpen
     return density / _integral(density)
 
 
@@ -118,12 +125,7 @@ def check_n_basis(n_basis: int | None, n: int) -> int:
     """Return the number of basis functions: by default 31, and never more than there are rows."""
     if n_basis is None:
         return min(31, n)
-    if int(n_basis) != n_basis or not 1 <= n_basis <= n:
-        raise ValueError(
-            f"n_basis must be an integer from 1 to the number of training rows, {n}: more "
-            f"coefficients cannot be learned. Got {n_basis!r}."
-        )
-    return int(n_basis)
+    return check_integer("n_basis", n_basis, 1, n)  # rows cannot tell more coefficients
 
 
 class SeriesEstimator(ConditionalEstimator):
@@ -135,7 +137,8 @@ class SeriesEstimator(ConditionalEstimator):
 
     The second term, a marginal density with heavy tails, keeps the density positive where the
     series is zero; :math:`\varepsilon` is by default 2 / (n + 1), the chance that a new target is
-    outside the range of n.
+    outside the range of n. Targets more than five interquartile ranges from the quartiles are not
+    in the range of the series: they are left to the marginal density, whatever x is.
 
     Subclasses set the parameters, call ``_set_range`` and ``_tune``, and implement
     ``_coefficients(X)``, of shape (rows, I), the first of them 1.
@@ -145,40 +148,52 @@ class SeriesEstimator(ConditionalEstimator):
     sharpen: float | None
     floor: float | None
     n_basis_: int
-    bump_threshold_: float = 0.0
-    sharpen_: float = 1.0
+    bump_threshold_: float
+    sharpen_: float
 
     def _coefficients(self, X: Array) -> Array:
         raise NotImplementedError
 
-    def _set_range(self, y: Array, sample_weight: Array | None) -> Array:
-        """Note the range of the targets, and return them scaled to [0, 1]."""
-        if self.floor is not None and not 0 <= self.floor < 1:
-            raise ValueError(f"floor must lie in [0, 1), got {self.floor!r}.")
-        bump, sharpen = self.bump_threshold, self.sharpen
-        if bump is not None and not 0 <= bump < 1:
-            raise ValueError(f"bump_threshold must lie in [0, 1), got {bump!r}.")
-        if sharpen is not None and not 0 < sharpen < np.inf:
-            raise ValueError(f"sharpen must be positive, got {sharpen!r}.")
-        self.y_range_ = float(y.min()), float(y.max())
+    def _set_range(self, y: Array, sample_weight: Array | None) -> tuple[Array, NDArray[np.intp]]:
+        """Note the range of the series; return targets in it scaled to [0, 1], and their rows."""
+        if self.floor is not None:
+            check_number("floor", self.floor, high=1, closed=True)
+        self.bump_threshold_, self.sharpen_ = 0.0, 1.0
+        if self.bump_threshold is not None:
+            self.bump_threshold_ = check_number(
+                "bump_threshold", self.bump_threshold, high=1, closed=True
+            )
+        if self.sharpen is not None:
+            self.sharpen_ = check_number("sharpen", self.sharpen, high=100)
+        # Far outliers are left to the marginal: on a range that holds them too, all else would be
+        # within one wave.
+        low, high = weighted_quantile(y, [0.25, 0.75], sample_weight)
+        reach = _REACH * (high - low) if high > low else np.inf
+        self.y_range_ = float(max(y.min(), low - reach)), float(min(y.max(), high + reach))
         self.floor_ = 2 / (len(y) + 1) if self.floor is None else float(self.floor)
         self._marginal = TailedDensity().fit(y, sample_weight=sample_weight)
-        return (y - self.y_range_[0]) / (self.y_range_[1] - self.y_range_[0])
+        low, high = self.y_range_
+        rows = np.flatnonzero((y >= low) & (y <= high))
+        self._cut = len(rows) < len(y)
+        return (y[rows] - low) / (high - low), rows
 
     def _tune(self, coefficients: Array, z: Array, weight: Array | None) -> None:
         """Choose cut-off, bump threshold and exponent by the CDE loss of held-out rows."""
         losses = series_losses(coefficients, cosine_basis(z, coefficients.shape[1]), weight)
         self.n_basis_ = int(np.argmin(losses)) + 1
-        bumps = _BUMPS if self.bump_threshold is None else (self.bump_threshold,)
-        exponents = _SHARPER if self.sharpen is None else (self.sharpen,)
-        raw = self._raw(coefficients)
+        bumps = _BUMPS if self.bump_threshold is None else (self.bump_threshold_,)
+        exponents = _SHARPER if self.sharpen is None else (self.sharpen_,)
+        some = evaluation_rows(len(z))
+        coefficients, z = coefficients[some], z[some]
+        weight = None if weight is None else weight[some]
+        plain = _normalized(self._raw(coefficients))
         position = z * (_POINTS - 1)
         left = np.minimum(position.astype(np.intp), _POINTS - 2)
         part = position - left
         best = np.inf
         for bump in bumps:
             for exponent in exponents:
-                density = repair(raw, bump, exponent)
+                density = _finished(plain, bump, exponent)
                 rows = np.arange(len(z))
                 at = (1 - part) * density[rows, left] + part * density[rows, left + 1]
                 loss = np.average(_integral(density**2)[:, 0] - 2 * at, weights=weight)
@@ -195,22 +210,32 @@ class SeriesEstimator(ConditionalEstimator):
         return self._marginal
 
     def _start_knots(self, y: Array) -> Array:
-        return np.linspace(*self.y_range_, _POINTS)
+        # Beside an even grid, points where the marginal has its mass: it is the coordinate.
+        inner = self._marginal.ppf(np.linspace(0.002, 0.998, 250))
+        low, high = self.y_range_
+        inner = inner[(inner > low) & (inner < high)]
+        return np.unique(np.concatenate([np.linspace(low, high, _POINTS), inner]))
 
     def _distribution(self, X: Array) -> ConditionalDistribution:
         low, high = self.y_range_
         raw = self._raw(self._coefficients(X))
         density = repair(raw, self.bump_threshold_, self.sharpen_) / (high - low)
         y = self._knots
+        position = (y - low) / (high - low) * (_POINTS - 1)
+        left = np.clip(position.astype(np.intp), 0, _POINTS - 2)
+        part = position - left
+        density = (1 - part) * density[:, left] + part * density[:, left + 1]
         log_f = self._marginal.logpdf(y)
-        with np.errstate(divide="ignore"):
-            series = np.log1p(-self.floor_) + np.log(density) - log_f
-            floor = np.log(self.floor_)
-        value = np.logaddexp(series, floor)
         u = self._marginal.cdf(y)
-        # Outside of the range there is the marginal alone: the density steps down to it.
+        # Outside of the range there is the marginal alone: with its own mass, where targets are
+        # there, else with the share that keeps the density positive.
+        apart = u[0] + 1 - u[-1] if self._cut else 0.0
+        with np.errstate(divide="ignore"):
+            floor = np.log(self.floor_)
+            series = np.log(max(1 - apart - self.floor_, 0)) + np.log(density) - log_f
+        value = np.logaddexp(series, floor)
         edge = np.array([0.0, u[0] * (1 - 1e-9)]), np.array([u[-1] + (1 - u[-1]) * 1e-9, 1.0])
-        outside = np.full((len(X), 2), floor)
+        outside = np.full((len(X), 2), 0.0 if self._cut else floor)
         return GridDistribution(
             np.broadcast_to(np.concatenate([edge[0], u, edge[1]]), (len(X), len(u) + 4)),
             np.concatenate([outside, value, outside], axis=1),

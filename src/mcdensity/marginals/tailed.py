@@ -68,7 +68,9 @@ class TailedDensity(KernelDensity):
         sample_weight : array-like of shape (n,), optional
         """
         super().fit(y, sample_weight)
-        w = 2 / (self.n_effective_ + 1) if self.tail_weight is None else self.tail_weight
+        # One row may hold nearly all weight: its kernel then still has half of the density.
+        usual = min(2 / (self.n_effective_ + 1), 0.5)
+        w = usual if self.tail_weight is None else self.tail_weight
         if not 0 < w < 1 or not self.degrees_of_freedom > 0:
             raise ValueError(
                 "tail_weight must lie strictly between 0 and 1, and degrees_of_freedom be "
