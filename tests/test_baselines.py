@@ -281,6 +281,15 @@ def test_extreme_lambdas(flambda):
     assert {len(first) for first in model.groups_} == {5 if flambda < 1 else 1}
 
 
+@pytest.mark.parametrize("name", ["nnkcde", "rfcde"])
+def test_rounded_targets_do_not_become_spikes(name):
+    X, y = bent(400)
+    X_new, y_new = bent(400, seed=1)
+    model = get_estimator(name).fit(X, y.round(2))
+    assert model.bandwidth_ > 0.01
+    assert model.score(X_new, y_new) > MarginalBaseline().fit(X, y).score(X_new, y_new) + 0.35
+
+
 def test_bandwidths_can_be_small():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=2000)

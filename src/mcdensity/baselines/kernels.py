@@ -77,10 +77,19 @@ def check_bandwidth(bandwidth: Any) -> None:
 
 
 def candidates(y: Array, weight: Array | None) -> Array:
-    """Return bandwidths to choose from."""
+    """Return bandwidths to choose from.
+
+    Where targets are equal, as rounded ones are, the loss falls without end as kernels become
+    spikes at their values: bandwidths then start at half of the usual step between values.
+    """
     low, high = weighted_quantile(y, [0.25, 0.75], weight)
     spread = min(1.0, (high - low) / 1.349) or 1.0
-    return 1.06 * spread * len(y) ** -0.2 * _RELATIVE
+    usual = 1.06 * spread * len(y) ** -0.2
+    distinct = np.unique(y)
+    if len(distinct) == len(y):
+        return usual * _RELATIVE
+    least = max(0.03 * usual, float(np.median(np.diff(distinct))) / 2)
+    return np.geomspace(least, max(3 * usual, 2 * least), len(_RELATIVE))
 
 
 def evaluation_rows(n: int) -> NDArray[np.intp]:
