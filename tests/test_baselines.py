@@ -203,6 +203,8 @@ def test_cde_losses_are_those_of_quadrature():
         share = np.array([1.0, 2.0, 0.5, 3.0, 1.0])
         weighted = cde_losses([csr_matrix(weights)], y, at, np.array([h]), share)[0, 0]
         assert weighted == pytest.approx(np.average(losses, weights=share), rel=1e-6)
+        other = cde_losses([csr_matrix(weights)], y, at, np.array([h]), None, logarithmic=True)
+        assert other[0, 0] == pytest.approx(-np.log(own + 2 / 31 * norm.pdf(at, 0, 2)).mean())
 
 
 def test_nnkcde_with_all_neighbors_is_the_kernel_density():

@@ -98,7 +98,12 @@ def evaluation_rows(n: int) -> NDArray[np.intp]:
 
 
 def cde_losses(
-    weights: list[csr_matrix], y: Array, at: Array, bandwidths: Array, weight: Array | None
+    weights: list[csr_matrix],
+    y: Array,
+    at: Array,
+    bandwidths: Array,
+    weight: Array | None,
+    logarithmic: bool = False,
 ) -> Array:
     """CDE losses of several kernel estimates, shape (len(weights), len(bandwidths)).
 
@@ -113,15 +118,23 @@ def cde_losses(
     bandwidths : ndarray of shape (H,)
     weight : ndarray of shape (R,), optional
         Weights of the held-out rows.
+    logarithmic : bool, default False
+        Whether to return minus the log-likelihood instead, with a little of a wide density added,
+        so that one row alone does not decide.
     """
     centers, gather = _binned(y)
     counts = [(w @ gather).toarray() for w in weights]
     out = np.empty((len(weights), len(bandwidths)))
     for j, h in enumerate(bandwidths):
-        square = norm.pdf(centers[:, None], centers, np.sqrt(2) * h)
         point = norm.pdf(at[:, None], centers, h)
+        square = None if logarithmic else norm.pdf(centers[:, None], centers, np.sqrt(2) * h)
         for i, count in enumerate(counts):
-            loss = ((count @ square - 2 * point) * count).sum(axis=1)
+            if square is None:
+                little = 2 / (len(y) + 1) * norm.pdf(at, 0, 2)
+                density = (point * count).sum(axis=1) + little
+                loss = -np.log(np.maximum(density, 1e-300))
+            else:
+                loss = ((count @ square - 2 * point) * count).sum(axis=1)
             out[i, j] = np.average(loss, weights=weight)
     return out
 

@@ -57,7 +57,7 @@ class RFCDE(WeightedKernelEstimator):
         Number of basis functions, the constant included; by default 15, or as many as there are
         rows.
     bandwidth : "cv" or float, default "cv"
-        Of the kernel, in standard deviations of y; chosen by the CDE loss of out-of-bag rows.
+        Of the kernel, in standard deviations of y; chosen by the likelihood of out-of-bag rows.
     n_jobs : int, optional
         Threads that grow trees.
     random_state : int, Generator or None
@@ -161,9 +161,11 @@ class RFCDE(WeightedKernelEstimator):
         if len(rows) == 0:  # few rows and trees: no row is out of any bag
             return float(hs[len(hs) // 2])
         weights = self._from_nodes(node[rows], ~inside[rows])
-        losses = cde_losses([weights], y, y[rows], hs, None if weight is None else weight[rows])[0]
-        self.cde_loss_ = float(losses.min())
-        return float(hs[np.argmin(losses)])
+        own = None if weight is None else weight[rows]
+        losses = cde_losses([weights], y, y[rows], hs, own, logarithmic=True)[0]
+        best = hs[np.argmin(losses)]
+        self.cde_loss_ = float(cde_losses([weights], y, y[rows], np.array([best]), own)[0, 0])
+        return float(best)
 
     def _check(self, n: int) -> None:
         check_bandwidth(self.bandwidth)
