@@ -187,12 +187,15 @@ class GaussianMixtureDistribution(ConditionalDistribution):
             low[rows] = np.where(error < 0, at, low[rows])
             high[rows] = np.where(error < 0, high[rows], at)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                step = error / law._density(at)
+                density = law._density(at)
+                step = error / density
                 new = at - step
             middle = low[rows] / 2 + high[rows] / 2
-            near = np.abs(step) <= least[rows]
+            # Between far modes the distribution is flat: halving finds the least of its inverses.
+            flat = density * spread[rows] < 1e-12
+            near = (np.abs(step) <= least[rows]) & ~flat
             # Every third step halves, lest Newton's creep along a flat stretch.
-            inside = (new > low[rows]) & (new < high[rows]) & (iteration % 3 != 2)
+            inside = (new > low[rows]) & (new < high[rows]) & (iteration % 3 != 2) & ~flat
             y[rows] = np.where(near | inside, new, middle)
             done = near | (high[rows] - low[rows] <= least[rows]) | ends[rows]
             rows = rows[~done.all(axis=1)]
