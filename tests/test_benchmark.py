@@ -17,7 +17,7 @@ pytest.importorskip("typer")
 
 from typer.testing import CliRunner
 
-from mcdensity.benchmark import export as export_module
+from mcdensity._files import write_file
 from mcdensity.benchmark.export import export, read_results
 from mcdensity.benchmark.methods import check_method, list_methods, make_method
 from mcdensity.benchmark.page import build_page
@@ -136,9 +136,13 @@ def test_methods():
     assert len(list_methods()) == len(set(list_methods()))
     for name in list_methods():
         assert hasattr(make_method(name, 0, quick=True), "fit")
-    for wrong in ("MDM", "no_such_module:function", "os:no_such_function"):
+    for wrong in ("MDM", "no_such_module:function"):
         with pytest.raises(ValueError, match=f"'{wrong}' is not known; choose from MCD:MLP, .*MDN"):
             check_method(wrong)
+    with pytest.raises(ValueError, match="'os:no_such_function' cannot be loaded"):
+        check_method("os:no_such_function")
+    twice = plan(get_protocol("density-models"), ["MDN", "mdn"], 1, ["EconDensity"] * 2)
+    assert len(twice) == 1
 
 
 def test_protocols():
@@ -174,7 +178,7 @@ def test_run_and_resume(folder):
         seen = []
         first = run("density-models", store, methods=methods, seeds=2, **options,
                     report=lambda r, done, total: seen.append((done, total)))  # fmt: skip
-        assert sorted(seen) == [(1, 4), (2, 4), (3, 4), (4, 4)]
+        assert seen == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
         assert {r.status for r in first} == {"done"}
         assert run("density-models", store, methods=methods, seeds=2, **options) == []
         more = run("density-models", store, methods=methods, seeds=3, **options)
@@ -204,7 +208,7 @@ def test_failures_are_recorded_and_do_not_stop_the_run(folder):
             "good": "done",
         }  # fmt: skip
         assert "RuntimeError: on purpose" in status["raises"].error
-        assert "not finite" in status["nan"].error or "NaN" in status["nan"].error
+        assert "ValueError: estimate holds negative or NaN densities" in status["nan"].error
         assert "time limit of 8 s" in status["hangs"].error
         assert "without a result" in status["dies"].error
         assert run("density-models", store, methods=methods, **options) == []
@@ -218,12 +222,23 @@ def test_failures_are_recorded_and_do_not_stop_the_run(folder):
 
 
 def start(folder, seeds):
-    # A group of its own, so that nothing of a killed run is left to the next.
     return subprocess.Popen(
         [sys.executable, "-m", "mcdensity.cli", "bench", "run", "density-models", "--quick",
          "--methods", "own_methods:slow,own_methods:good", "--seeds", str(seeds)],
         cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
+
+
+def stored_cells(folder):
+    if not (folder / "results.db").exists():
+        return 0
+    database = sqlite3.connect(folder / "results.db", timeout=30)
+    try:
+        return database.execute("SELECT COUNT(*) FROM cells").fetchone()[0]
+    except sqlite3.OperationalError:  # the table is about to be made
+        return 0
+    finally:
+        database.close()
 
 
 @pytest.mark.parametrize(
@@ -234,12 +249,16 @@ def test_killed_runs_resume(folder, kills):
     counts = []
     for _ in range(kills):
         process = start(folder, seeds)
-        time.sleep(draw.uniform(4, 12))
+        # Somewhere after the next few cells, before the last.
+        enough, deadline = (counts or [0])[-1] + draw.randint(1, 3), time.time() + 60
+        while stored_cells(folder) < enough and time.time() < deadline:
+            time.sleep(0.05)
+        time.sleep(draw.uniform(0, 0.6))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with Store(folder / "results.db") as store:
-            counts.append(len(store.results()))
+        counts.append(stored_cells(folder))
     assert counts == sorted(counts)
+    assert 0 < counts[0] <= counts[-1] < 9 * 2 * seeds
     assert start(folder, seeds).wait(timeout=500) == 0
     cells = plan(
         get_protocol("density-models"), ["own_methods:slow", "own_methods:good"], seeds, quick=True
@@ -389,7 +408,34 @@ def test_raw_columns_stand_apart():
     ] + [result(p, "MDN", s, 0.4) for p in ("EconDensity", "SkewNormal") for s in range(2)]
     table = summarize(cells, get_protocol("density-models"))
     assert table.methods == ["MCD:MLP", "MDN", "MCD:MLP raw"]
-    assert table.order("EconDensity") == ["MDN", "MCD:MLP"]
+    places = [table.place("EconDensity", m) for m in table.methods]
+    assert places == [2, 1, 0]
+
+
+def test_ties_and_failures_in_the_ranks():
+    cells = [result("EconDensity", m, s, v) for m, v in (("MCD:MLP", 1.0), ("MDN", 1.0),
+             ("KMN", 2.0), ("NF", 3.0)) for s in range(2)]  # fmt: skip
+    table = summarize(cells, get_protocol("density-models"))
+    assert [table.place("EconDensity", m) for m in ("MCD:MLP", "MDN", "KMN", "NF")] == [1, 1, 0, 0]
+    assert set(table.wins().values()) == {0}
+    # A method that failed on some seeds is shown, and ranked last; one that always failed is not.
+    cells = [
+        result("EconDensity", "MCD:MLP", 0, 1.0), result("EconDensity", "MCD:MLP", 1, 1.0),
+        result("EconDensity", "MDN", 0, 0.1), result("EconDensity", "MDN", 1, status="failed"),
+        result("EconDensity", "KMN", 0, status="failed"),
+    ]  # fmt: skip
+    table = summarize(cells, get_protocol("density-models"))
+    assert table.text("EconDensity", "MDN") == "0.100, 1 failed"
+    assert table.average_ranks() == {"MCD:MLP": 1.0, "MDN": 2.0}
+    assert table.wins() == {"MCD:MLP": 1, "MDN": 0}
+    assert table.text("EconDensity", "KMN") == "failed"
+
+
+def test_coverage_has_no_better_side():
+    cells = [result("EconDensity", m, 0)._replace(metrics={"coverage_90": 0.9}) for m in ("MDN",)]
+    table = summarize(cells, get_protocol("density-models"), "coverage_90")
+    assert table.ranked_problems == []
+    assert table.average_ranks() == {}
 
 
 # Export, page, command line.
@@ -417,9 +463,9 @@ def test_writing_is_whole_or_not_at_all(tmp_path, monkeypatch):
     def stop(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(export_module.os, "replace", stop)
+    monkeypatch.setattr(os, "replace", stop)
     with pytest.raises(KeyboardInterrupt):
-        export_module.write_file(path, "after")
+        write_file(path, "after")
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -502,6 +548,37 @@ def test_command_line(folder):
     assert Path("t.csv").read_text().startswith("problem,method")
 
 
+def test_what_a_method_says_is_no_markup(folder):
+    with (folder / "own_methods.py").open("a") as file:
+        file.write('\n\ndef brackets(seed):\n    raise ValueError("bad file [/tmp/x]")\n')
+        file.write("\n\ndef leaves(seed):\n    raise SystemExit(4)\n")
+    out = subprocess.run(
+        [sys.executable, "-m", "mcdensity.cli", "bench", "run", "density-models", "--quick",
+         "--seeds", "1", "--methods", "own_methods:brackets,own_methods:leaves,own_methods:good",
+         "--problems", "EconDensity"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "bad file [/tmp/x]" in out.stderr
+    assert "1 done, 2 failed" in out.stdout
+    with Store("results.db") as store:
+        errors = [r.error for r in store.results() if r.status == "failed"]
+    assert any("SystemExit: 4" in error for error in errors)
+
+
+def test_data_that_was_not_available_is_asked_for_again(folder, monkeypatch):
+    monkeypatch.setenv("MCDENSITY_DATA", str(folder / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    options = {"methods": ["Marginal"], "problems": ["Yacht"], "seeds": 1, "quick": True}
+    with Store("results.db") as store:
+        [first] = run("real-data", store, **options)
+        assert first.status == "unavailable"
+        [second] = run("real-data", store, **options)
+        assert second.status == "unavailable"
+        assert "put the file yacht.csv.gz" in second.error
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -512,6 +589,11 @@ def test_command_line(folder):
             ["bench", "run", "density-models", "--jobs", "0", "--seeds", "1"],
             "jobs must be at least",
         ),
+        (
+            ["bench", "run", "density-models", "--time-limit", "inf"],
+            "time_limit must be a positive",
+        ),
+        (["bench", "run", "density-models", "--scheduler", "nowhere"], "No Dask scheduler answers"),
         (["bench", "table", "ratio", "-r", "nowhere.db"], "There are no results at nowhere.db"),
         (["bench", "page", "-r", "nowhere.db"], "There are no results at nowhere.db"),
         (["bench", "export", "out", "-r", "nowhere.db"], "There is no results file nowhere.db"),
@@ -526,5 +608,5 @@ def test_mistakes_at_the_command_line(tmp_path, arguments, message):
     assert out.returncode == 1
     assert message in out.stderr.replace("\n", " ")
     assert "Traceback" not in out.stderr
-    if "--jobs" not in arguments:
+    if not {"--jobs", "--time-limit", "--scheduler"} & set(arguments):
         assert list(tmp_path.iterdir()) == []

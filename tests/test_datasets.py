@@ -16,6 +16,7 @@ pytest.importorskip("pooch")
 
 from mcdensity import datasets  # noqa: E402
 from mcdensity.datasets import load_dataset, load_split, loaders, sources  # noqa: E402
+from mcdensity.datasets.parsers import in_order  # noqa: E402
 
 DATA = os.environ.get("MCDENSITY_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="MCDENSITY_DATA does not name a data folder")
@@ -55,7 +56,7 @@ def serve(monkeypatch, server, file, contents, **change):
         (folder / f"{file}-{i}").write_bytes(content)
         urls.append(f"{address}/{file}-{i}")
     source = dataclasses.replace(
-        sources.SOURCES[file], urls=tuple(urls), **{"rows": None, "check": None} | change
+        sources.SOURCES[file], urls=tuple(urls), **{"rows": None, "least_rows": 1} | change
     )
     monkeypatch.setitem(sources.SOURCES, file, source)
 
@@ -88,6 +89,12 @@ def excel(rows, suffix):
                 sheet.write(i + 1, j, row[j])
         book.save(out)
     return out.getvalue()
+
+
+def flipped(data):
+    """The same archive with damaged bytes in the middle."""
+    middle = len(data) // 2
+    return data[:middle] + bytes(255 - b for b in data[middle : middle + 8]) + data[middle + 8 :]
 
 
 BOSTON = """ The Boston house-price data of Harrison, D. and Rubinfeld, D.L.
@@ -223,6 +230,13 @@ def test_taxi_features(server, cache, monkeypatch):
     ("content", "change", "message"),
     [
         (b"not an archive", {}, "is not the data set yacht: File is not a zip file"),
+        (
+            flipped(zipped("yacht_hydrodynamics.data", "1 1 1 1 1 1 2\n" * 500)),
+            {},
+            "may be damaged",
+        ),
+        (zipped("yacht_hydrodynamics.data", "nan 1 1 1 1 1 2\n"), {}, "missing or not finite"),
+        (zipped("yacht_hydrodynamics.data", "1 1 1 1 1 1 2\n"), {"least_rows": 9}, "at least 9"),
         (zipped("other.data", "1 2"), {}, "no file 'yacht_hydrodynamics.data'"),
         (zipped("yacht_hydrodynamics.data", "1 2 3\n"), {}, "expected 7 columns"),
         (
@@ -232,8 +246,8 @@ def test_taxi_features(server, cache, monkeypatch):
         ),
         (
             zipped("yacht_hydrodynamics.data", "1 1 1 1 1 1 2\n"),
-            {"check": (10.5, 15.1)},
-            "its target has mean 2 instead of 10.5",
+            {"rows": 1},
+            "the mean of lcb is 1 instead of -2.38",
         ),
     ],
 )
@@ -330,6 +344,47 @@ def test_tidy_files_pass_the_checks_of_their_sources(file):
     table = pd.read_csv(path)
     assert list(table.columns) == list(sources.SOURCES[file].columns)
     loaders._verify(table, sources.SOURCES[file])
+
+
+@needs_data
+def test_damaged_tables_fail_the_checks():
+    source = sources.SOURCES["boston_housing"]
+    table = pd.read_csv(Path(DATA) / "boston_housing.csv.gz")
+    assert in_order(table, "boston_housing")
+    shuffled = table.sample(frac=1, random_state=0)
+    loaders._verify(shuffled, source)  # the same rows: only the splits must not use them
+    assert not in_order(shuffled, "boston_housing")
+    turned = table.assign(LSTAT=table["LSTAT"].to_numpy()[::-1])
+    with pytest.raises(ValueError, match="do not belong to the rows"):
+        loaders._verify(turned, source)
+    with pytest.raises(ValueError, match="the mean of CRIM"):
+        loaders._verify(table.assign(CRIM=0.0), source)
+
+
+@needs_data
+def test_rows_in_another_order_have_no_splits(cache, monkeypatch):
+    cache.mkdir()
+    table = pd.read_csv(Path(DATA) / "yacht.csv.gz")
+    table.iloc[::-1].to_csv(cache / "yacht.csv.gz", index=False)
+    rows = pd.DataFrame({"test_index": [3, 4]})
+    rows.to_csv(cache / "split_yacht_0.csv.gz", index=False)
+    with pytest.raises(ValueError, match="another order than the fixed splits"):
+        load_split("Yacht", 0)
+    pd.DataFrame({"test_index": [3, 999]}).to_csv(cache / "split_yacht_0.csv.gz", index=False)
+    with pytest.raises(ValueError, match="does not name rows"):
+        load_split("Yacht", 0)
+
+
+@needs_data
+def test_the_sheet_in_the_right_order_is_taken(server, cache, monkeypatch):
+    table = pd.read_csv(Path(DATA) / "yacht.csv.gz")
+    out = io.BytesIO()
+    with pd.ExcelWriter(out) as book:
+        table.iloc[::-1].to_excel(book, index=False, sheet_name="first")
+        table.to_excel(book, index=False, sheet_name="second")
+    content = [zipped("yacht_hydrodynamics.data", out.getvalue())]
+    serve(monkeypatch, server, "yacht", content, rows=len(table), parser="excel")
+    np.testing.assert_array_equal(load_dataset("Yacht").y, table.iloc[:, -1])
 
 
 @needs_data

@@ -14,22 +14,35 @@ if TYPE_CHECKING:
     from mcdensity.distribution import ConditionalDistribution
     from mcdensity.estimator import ConditionalEstimator
     from mcdensity.mcd import MCD
+    from mcdensity.persistence import load, save
+    from mcdensity.tables import TableEstimator
 
 _HOME = {
     "MCD": "mcd",
     "ConditionalDistribution": "distribution",
     "ConditionalEstimator": "estimator",
     "ContrastSet": "contrast",
+    "TableEstimator": "tables",
     "build_contrast": "contrast",
+    "load": "persistence",
+    "save": "persistence",
     "stack_targets": "contrast",
 }
+
+_MODULES = {
+    "baselines", "datasets", "discriminators", "marginals", "metrics", "persistence", "plotting",
+    "report", "simulators", "tables",
+}  # fmt: skip
 
 __all__ = [
     "MCD",
     "ConditionalDistribution",
     "ConditionalEstimator",
     "ContrastSet",
+    "TableEstimator",
     "build_contrast",
+    "load",
+    "save",
     "stack_targets",
 ]
 
@@ -37,7 +50,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(import_module(f"mcdensity.{_HOME[name]}"), name)
-    elif name in {"baselines", "datasets", "discriminators", "marginals", "metrics", "simulators"}:
+    elif name in _MODULES:
         value = import_module(f"mcdensity.{name}")
     else:
         raise AttributeError(f"module 'mcdensity' has no attribute {name!r}")

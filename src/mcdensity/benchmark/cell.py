@@ -63,7 +63,7 @@ def _run(asked: dict[str, Any]) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         out |= run_cell(**asked)
         out["status"] = "done"
-    except Exception as error:
+    except BaseException as error:  # a method may also call sys.exit
         if type(error).__name__ == "DatasetUnavailableError":
             out |= {"status": "unavailable", "metrics": {}, "error": str(error)}
         else:

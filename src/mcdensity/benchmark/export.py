@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-import os
 import subprocess
-import tempfile
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mcdensity._files import write_file
 from mcdensity.benchmark.protocols import PROTOCOLS
 from mcdensity.benchmark.store import Cell, Result, Store
 
-__all__ = ["export", "read_results", "write_file"]
+__all__ = ["export", "read_results"]
 
 _CURVES = "curves.csv"
 _FIRST = ["problem", "method", "seed", "status", "fit_seconds", "predict_seconds", "peak_mb"]
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=path.suffix)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def _rows_to_csv(rows: Iterable[Sequence[Any]]) -> str:
-    import io
-
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
@@ -70,7 +54,8 @@ def export(store: Store, folder: Path, command: str = "") -> list[Path]:
                 curves += [[r.cell.problem, r.cell.method, i, *point] for point in points]
     write_file(folder / _CURVES, _rows_to_csv(curves))
     manifest = {
-        "commit": _commit(folder),
+        "exported_at_commit": _commit(folder),
+        "uncommitted_changes": bool(_git(folder, "status", "--porcelain", "--", "src")),
         "command": command,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": sorted({r.versions for r in results if r.versions}),
@@ -85,16 +70,16 @@ def export(store: Store, folder: Path, command: str = "") -> list[Path]:
 
 
 def _commit(folder: Path) -> str:
+    return _git(folder, "rev-parse", "HEAD") or "unknown"
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), *words]
     try:
-        out = subprocess.run(
-            ["git", "-C", str(folder), "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        out = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
-        return "unknown"
-    return out.stdout.strip() or "unknown"
+        return ""
+    return out.stdout.strip()
 
 
 def read_results(path: Path, protocol: str | None = None) -> list[Result]:
@@ -109,12 +94,15 @@ def read_results(path: Path, protocol: str | None = None) -> list[Result]:
             return store.results(protocol)
     curves = _read_curves(path / _CURVES)
     out = []
-    for file in sorted(path.glob("*.csv")):
-        name = file.stem
-        if file.name == _CURVES or (protocol is not None and name != protocol):
+    for name in sorted(PROTOCOLS):
+        file = path / f"{name}.csv"
+        if not file.is_file() or (protocol is not None and name != protocol):
             continue
         with file.open(newline="", encoding="utf-8") as stream:
-            for row in csv.DictReader(stream):
+            reader = csv.DictReader(stream)
+            if not set(_FIRST) <= set(reader.fieldnames or ()):
+                raise ValueError(f"{file} is not a file that `mcdensity bench export` wrote.")
+            for row in reader:
                 cell = Cell(name, row["problem"], row["method"], int(row["seed"]))
                 values = {k: float(v) for k, v in row.items() if k not in _FIRST and v}
                 fit, predict, peak = (float(row[k]) if row[k] else None for k in _FIRST[4:])

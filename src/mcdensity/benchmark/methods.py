@@ -76,8 +76,10 @@ def _load(module: str, attribute: str, name: str) -> Callable[[int], Any]:
         sys.path.insert(0, folder)  # a module beside the caller, as `python -m` would find it
     try:
         return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise _unknown(name) from error
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]:
+            raise _unknown(name) from error
+        raise ValueError(f"Method {name!r} cannot be loaded: {error!r}.") from error
     finally:
         if added:
             sys.path.remove(folder)

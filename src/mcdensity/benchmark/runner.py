@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -36,11 +37,11 @@ def plan(
     quick: bool = False,
 ) -> list[Cell]:
     """List the cells of a run, seed by seed, so that an early table has all rows."""
-    chosen = [check_method(m) for m in methods] if methods else list(protocol.methods)
+    chosen = list(dict.fromkeys(check_method(m) for m in methods or protocol.methods))
     count = protocol.seeds if seeds is None else seeds
     if count < 1:
         raise ValueError(f"seeds must be at least 1, got {count}.")
-    rows = list(problems) if problems else list(protocol.problems)
+    rows = list(dict.fromkeys(problems or protocol.problems))
     unknown = [p for p in rows if p not in protocol.problems]
     if unknown:
         raise ValueError(
@@ -151,7 +152,7 @@ def run(
     quick: bool = False,
     retry_failed: bool = False,
     time_limit: float | None = None,
-    report: Callable[[Result, int, int], None] | None = None,
+    report: Callable[[Result | None, int, int], None] | None = None,
 ) -> list[Result]:
     """Run the cells of a protocol that are not in the store yet, and store each as it ends.
 
@@ -174,7 +175,7 @@ def run(
     time_limit : float, optional
         Seconds after which a cell is ended.
     report : callable, optional
-        Called with each result, the number of cells done, and that of all.
+        Called with each result (None at the start), the number of cells done, and that of all.
 
     Returns
     -------
@@ -185,14 +186,18 @@ def run(
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}.")
     limit = chosen.time_limit if time_limit is None else time_limit
-    if not limit > 0:
-        raise ValueError(f"time_limit must be positive, got {limit}.")
+    if not 0 < limit < 1e9:
+        raise ValueError(f"time_limit must be a positive number of seconds, got {limit}.")
     cells = plan(chosen, methods, seeds, problems, quick)
     known = store.status(stored_name(protocol, quick))
-    todo = [c for c in cells if known.get(c) is None or (retry_failed and known.get(c) == "failed")]
+    # Data that could not be had may be there now; failures happen again, unless told otherwise.
+    again = {None, "unavailable"} | ({"failed"} if retry_failed else set())
+    todo = [c for c in cells if known.get(c) in again]
     supervise = _with_dask(scheduler) if scheduler else _with_joblib(jobs)
     out = []
     done = len(cells) - len(todo)
+    if report is not None:
+        report(None, done, len(cells))
     try:
         for result in supervise(todo, quick, limit):
             store.record(result)
@@ -224,8 +229,12 @@ def _with_joblib(jobs: int) -> Supervisor:
 def _with_dask(address: str) -> Supervisor:
     distributed = require("distributed", "distributed")
     try:
+        # Asked of a plain socket first: a client that finds nobody goes on trying, and says so
+        # long after.
+        host, port = distributed.comm.get_address_host_port(address, strict=True)
+        socket.create_connection((host, port), timeout=10).close()
         client = distributed.Client(address, timeout=10, set_as_default=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ConnectionError(
             f"No Dask scheduler answers at {address!r}: {error}. Start one with `dask scheduler` "
             "and give the address it prints, or leave out --scheduler to run here."
@@ -233,14 +242,26 @@ def _with_dask(address: str) -> Supervisor:
 
     def supervise(cells: Iterable[Cell], quick: bool, limit: float) -> Iterator[Result]:
         with client:
+            try:
+                client.wait_for_workers(1, timeout=60)
+            except TimeoutError as error:
+                raise ConnectionError(
+                    f"The Dask scheduler at {address!r} has no workers; start some with "
+                    f"`dask worker {address}`."
+                ) from error
             # A worker that dies takes its cell with it: the cell is given to another.
-            futures = [
-                client.submit(_on_worker, tuple(cell), quick, limit, pure=False, retries=3)
+            futures = {
+                client.submit(_on_worker, tuple(cell), quick, limit, pure=False, retries=3): cell
                 for cell in cells
-            ]
-            for future in distributed.as_completed(futures, loop=client.loop):
-                yield future.result()
+            }
+            for future in distributed.as_completed(list(futures), loop=client.loop):
+                try:
+                    result = future.result()
+                except Exception as error:  # workers that die again and again, or lack the package
+                    result = Result(futures[future], "failed", {}, error=f"{error!r}")
+                yield result
                 future.release()
+            client.run(_close_servers)
 
     return supervise
 

@@ -17,7 +17,9 @@ __all__ = ["Table", "summarize"]
 
 # Metrics of which less is better; of all others more is.
 _LOWER = {"kl", "kl_grid", "kl_grid_raw", "crps", "rmse", "seconds", "peak_mb"}
+# Metrics that rank nothing where the target is discrete, and one that has no better side.
 _UNRANKED = {"log_likelihood", "log_likelihood_no_floor", "log_likelihood_raw"}
+_NO_ORDER = {"coverage_90"}
 DISCRETE = ("WineRed", "WineWhite", "Naval")
 
 
@@ -34,6 +36,7 @@ class Table:
     seeds: dict[tuple[str, str], int]
     paper: dict[tuple[str, str], float]
     missing: dict[tuple[str, str], str] = field(default_factory=dict)
+    failures: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def lower_is_better(self) -> bool:
@@ -42,56 +45,70 @@ class Table:
 
     @property
     def ranked_methods(self) -> list[str]:
-        """Methods that compete: columns of raw densities do not."""
-        return [m for m in self.methods if not m.endswith(" raw")]
+        """Methods that compete: columns of raw densities, and what always failed, do not."""
+        have = {m for _, m in self.mean}
+        return [m for m in self.methods if not m.endswith(" raw") and m in have]
 
     @property
     def ranked_problems(self) -> list[str]:
-        """Problems with numbers of all methods whose numbers mean something."""
+        """Problems whose numbers mean something, and that every method was run on."""
+        if self.metric in _NO_ORDER:
+            return []
         return [
             p
             for p in self.problems
-            if all((p, m) in self.mean for m in self.ranked_methods)
+            if any((p, m) in self.mean for m in self.ranked_methods)
+            and all(
+                (p, m) in self.mean or self.missing.get((p, m)) == "failed"
+                for m in self.ranked_methods
+            )
             and not (p in DISCRETE and self.metric in _UNRANKED)
         ]
 
-    def order(self, problem: str) -> list[str]:
-        """Methods from best to worst on a problem."""
-        have = [m for m in self.ranked_methods if (problem, m) in self.mean]
-        sign = 1 if self.lower_is_better else -1
-        return sorted(have, key=lambda m: sign * self.mean[problem, m])
+    def score(self, problem: str, method: str) -> float:
+        """Return what methods are ranked by, less is better: one that failed comes last."""
+        key = problem, method
+        if key not in self.mean or self.failures.get(key):
+            return np.inf
+        return self.mean[key] if self.lower_is_better else -self.mean[key]
 
     def place(self, problem: str, method: str) -> int:
-        """Return 1 for the best of a row and all that equal it, 2 for the second, else 0."""
+        """Return 1 for the best of a row and all that equal it, 2 for the next, else 0."""
         if problem not in self.ranked_problems or method not in self.ranked_methods:
             return 0
-        order = self.order(problem)
-        values = [self.mean[problem, m] for m in order]
-        own = self.mean[problem, method]
-        return 1 if own == values[0] else 2 * (order.index(method) == 1)
+        own = self.score(problem, method)
+        better = [s for m in self.ranked_methods if (s := self.score(problem, m)) < own]
+        if own == np.inf or len(set(better)) > 1 or len(better) > 1:
+            return 0
+        return 2 if better else 1
 
     def average_ranks(self) -> dict[str, float]:
         """Mean rank of each method; 1 is best on all problems."""
         methods, problems = self.ranked_methods, self.ranked_problems
         if not problems:
             return {}
-        sign = 1 if self.lower_is_better else -1
-        values = np.array([[sign * self.mean[p, m] for m in methods] for p in problems])
+        values = np.array([[self.score(p, m) for m in methods] for p in problems])
         ranks = rankdata(values, axis=1).mean(axis=0)
         return dict(zip(methods, ranks.tolist(), strict=True))
 
     def wins(self) -> dict[str, int]:
-        """Number of problems that each method is best on."""
-        best = [self.order(p)[0] for p in self.ranked_problems]
-        return {m: best.count(m) for m in self.ranked_methods}
+        """Number of problems that each method is best on, alone."""
+        out = dict.fromkeys(self.ranked_methods, 0)
+        for problem in self.ranked_problems:
+            best = [m for m in out if self.place(problem, m) == 1]
+            if len(best) == 1:
+                out[best[0]] += 1
+        return out
 
     def p_values(self) -> dict[str, float]:
         """Wilcoxon signed-rank tests, over the problems, of the first method against each other."""
-        first, problems = self.methods[0], self.ranked_problems
-        out = {}
+        if not self.ranked_methods:
+            return {}
+        first, out = self.ranked_methods[0], {}
         for method in self.ranked_methods[1:]:
-            gaps = [self.mean[p, first] - self.mean[p, method] for p in problems]
-            if len(gaps) >= 5 and any(gaps):
+            scores = [(self.score(p, first), self.score(p, method)) for p in self.ranked_problems]
+            gaps = [a - b for a, b in scores if a != b and np.isfinite([a, b]).all()]
+            if len(gaps) >= 5:
                 out[method] = float(wilcoxon(gaps).pvalue)
         return out
 
@@ -103,7 +120,8 @@ class Table:
         out = f"{self.mean[problem, method]:.{digits}f}"
         if self.seeds[problem, method] > 1:
             out += f" ({self.error[problem, method]:.{digits}f})"
-        return out
+        failed = self.failures.get((problem, method))
+        return f"{out}, {failed} failed" if failed else out
 
     def caption(self, paper: str = "in brackets") -> str:
         """Title, and what the numbers are."""
@@ -135,8 +153,13 @@ class Table:
         for name, values, spec in self.footer():
             row = [format(values[m], spec) if m in values else "" for m in self.methods]
             lines.append(f"| {name} | " + " | ".join(row) + " |")
-        lines += ["", *(f"- {note}" for note in self.protocol.footnotes)]
+        lines += ["", *(f"- {note}" for note in self.footnotes)]
         return "\n".join(lines) + "\n"
+
+    @property
+    def footnotes(self) -> tuple[str, ...]:
+        """Footnotes of the protocol; they speak of its own metric."""
+        return self.protocol.footnotes if self.metric == self.protocol.metric else ()
 
     def footer(self) -> list[tuple[str, dict[str, float], str]]:
         """Rows below the problems: name, values by method, format."""
@@ -144,7 +167,11 @@ class Table:
         rows: list[tuple[str, dict[str, float], str]] = [
             ("average rank", self.average_ranks(), ".2f"),
             ("wins", wins if self.ranked_problems else {}, ".0f"),
-            (f"p, {self.methods[0]} against it" if self.methods else "p", self.p_values(), ".3f"),
+            (
+                f"p, {self.ranked_methods[0]} against it" if self.ranked_methods else "p",
+                self.p_values(),
+                ".3f",
+            ),
         ]
         return [row for row in rows if row[1] and len(self.ranked_methods) > 1]
 
@@ -182,6 +209,7 @@ def summarize(results: Sequence[Result], protocol: Protocol, metric: str | None 
         raise ValueError(f"Metric {name!r} is not among the results; choose from {known}.")
     groups: dict[tuple[str, str], list[float]] = {}
     missing: dict[tuple[str, str], str] = {}
+    failures: dict[tuple[str, str], int] = {}
     for result in results:
         key = result.cell.problem, result.cell.method
         value = result.peak_mb if name == "peak_mb" else result.metrics.get(name)
@@ -192,6 +220,7 @@ def summarize(results: Sequence[Result], protocol: Protocol, metric: str | None 
                 groups.setdefault((key[0], f"{key[1]} raw"), []).append(raw)
         elif result.status != "done":
             missing[key] = "not available" if result.status == "unavailable" else "failed"
+            failures[key] = failures.get(key, 0) + (result.status == "failed")
     have = {m for _, m in groups} | {m for _, m in missing}
     ordered = [m for method in protocol.methods for m in (method, f"{method} raw") if m in have]
     methods = ordered + sorted(have - set(ordered))
@@ -199,7 +228,7 @@ def summarize(results: Sequence[Result], protocol: Protocol, metric: str | None 
     methods = [m for m in methods if not m.endswith(" raw")] + [
         m for m in methods if m.endswith(" raw")
     ]
-    rows = {p for p, _ in groups} | {p for p, _ in missing}
+    rows = {p for p, _ in groups} | ({p for p, _ in missing} if name == protocol.metric else set())
     problems = [p for p in protocol.problems if p in rows]
     own = name == protocol.metric
     paper = protocol.paper_numbers() if own else {}
@@ -214,4 +243,5 @@ def summarize(results: Sequence[Result], protocol: Protocol, metric: str | None 
         {key: len(v) for key, v in groups.items()},
         {key: v for key, v in paper.items() if key[1] in methods and key[0] in rows},
         {key: v for key, v in missing.items() if key not in groups},
+        failures,
     )  # fmt: skip

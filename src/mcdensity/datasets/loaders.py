@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mcdensity._files import replacing
 from mcdensity._validation import require
-from mcdensity.datasets.parsers import parse
+from mcdensity.datasets.checks import CHECKS
+from mcdensity.datasets.parsers import in_order, parse
 from mcdensity.datasets.sources import (
     DESCRIPTIONS,
     SOURCES,
@@ -108,7 +110,18 @@ def load_split(name: str, split: int) -> tuple[NDArray[np.intp], NDArray[np.intp
     if not 0 <= split < count:
         raise ValueError(f"split must be from 0 to {count - 1} for {canonical}, got {split}.")
     test = _split_rows(file, split)
-    n = len(_table(file))
+    table = _table(file)
+    n = len(table)
+    if not len(test) or len(set(test)) < len(test) or test.min() < 0 or test.max() >= n:
+        raise ValueError(
+            f"Split {split} of {canonical} does not name rows of it; delete split_{file}_{split}"
+            f".csv.gz in {_folders()[0]}, and it is downloaded again."
+        )
+    if not in_order(table, file):
+        raise ValueError(
+            f"The rows of {canonical} have another order than the fixed splits count in; the file "
+            f"{file}.csv.gz was made from another version of the source."
+        )
     return np.setdiff1d(np.arange(n), test), test
 
 
@@ -140,11 +153,13 @@ def _table(file: str) -> pd.DataFrame:
     pandas = require("pandas", "data")
     path = _find(file) or _fetch(SOURCES[file])
     try:
-        return pandas.read_csv(path)
-    except (OSError, EOFError, ValueError) as error:
+        table = pandas.read_csv(path)
+        _verify(table, SOURCES[file])
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ValueError(
             f"{path} cannot be read ({error}); delete it, and it is downloaded again."
         ) from error
+    return table
 
 
 def _fetch(source: Source) -> Path:
@@ -153,7 +168,7 @@ def _fetch(source: Source) -> Path:
         paths = [_download(url, source.file, folder) for url in source.urls]
         try:
             table = parse(source, paths)
-        except (ValueError, KeyError, StopIteration, zipfile.BadZipFile) as error:
+        except Exception as error:  # what the libraries raise for damaged files is of many kinds
             raise ValueError(
                 f"What {source.urls[0]} sent is not the data set {source.file}: {error}. The "
                 f"download may be damaged; try again, or put {source.file}.csv.gz in "
@@ -162,23 +177,34 @@ def _fetch(source: Source) -> Path:
     if source.file == "nycflights13":
         for name in _CODED:
             table[name] = table[name].astype("category").cat.codes
-    _verify(table, source)
+    try:
+        _verify(table, source)
+    except ValueError as error:
+        raise ValueError(
+            f"The data set {source.file} from {source.urls[0]} fails its check: {error}. The "
+            "download is damaged or the source has changed; nothing was stored."
+        ) from error
     return _write(table, source.file)
 
 
 def _verify(table: pd.DataFrame, source: Source) -> None:
-    problem = ""
-    if source.rows is not None and len(table) != source.rows:
-        problem = f"{len(table)} rows instead of {source.rows}"
-    elif source.check is not None:
-        last = table.iloc[:, -1].to_numpy(np.float64)
-        if not np.allclose([last.mean(), last.std()], source.check, rtol=1e-5):
-            problem = f"its target has mean {last.mean():.6g} instead of {source.check[0]:.6g}"
-    if problem:
-        raise ValueError(
-            f"The data set {source.file} from {source.urls[0]} fails its check: {problem}. The "
-            "download is damaged or the source has changed; nothing was stored."
-        )
+    """Check a table against what is known of it; the order of the rows does not matter."""
+    if list(table.columns) != list(source.columns):
+        raise ValueError(f"the columns are {', '.join(table.columns[:5])}, ...")
+    if len(table) != source.rows if source.rows is not None else len(table) < source.least_rows:
+        number = source.rows or f"at least {source.least_rows}"
+        raise ValueError(f"{len(table)} rows instead of {number}")
+    values = table.select_dtypes("number").to_numpy(np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError("some values are missing or not finite")
+    if source.file in CHECKS and source.rows is not None:
+        means, products, _ = CHECKS[source.file]
+        for name, mean, wanted in zip(source.columns, values.mean(axis=0), means, strict=True):
+            if not np.isclose(mean, wanted, rtol=1e-5, atol=1e-9):
+                raise ValueError(f"the mean of {name} is {mean:.6g} instead of {wanted:.6g}")
+        found = (values * values[:, -1:]).mean(axis=0)
+        if not np.allclose(found, products, rtol=1e-5, atol=1e-9):
+            raise ValueError("some columns do not belong to the rows of the target")
 
 
 def _download(url: str, file: str, folder: str) -> Path:
@@ -199,20 +225,13 @@ def _write(table: pd.DataFrame, file: str) -> Path:
     """Store a table in the first folder that can be written, whole or not at all."""
     failed: OSError | None = None
     for folder in _folders():
+        path = folder / f"{file}.csv.gz"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=folder, suffix=".csv.gz")
+            with replacing(path) as temporary:
+                table.to_csv(temporary, index=False, compression="gzip")
         except OSError as error:
             failed = error
             continue
-        os.close(handle)
-        try:
-            table.to_csv(name, index=False, compression="gzip")
-            path = folder / f"{file}.csv.gz"
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
         return path
     raise OSError(f"No folder for data can be written: {failed}.")
 

@@ -53,8 +53,8 @@ def _section(protocol: Protocol, results: list[Result]) -> str:
         parts.append(line_chart(table, "rows", table.metric))
     else:
         parts.append(dot_chart(table))
-    if protocol.footnotes:
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in protocol.footnotes)
+    if table.footnotes:
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.footnotes)
         parts.append(f'<ul class="notes">{notes}</ul>')
     for metric in _MORE.get(protocol.name, ()):
         if any(metric in r.metrics for r in results) or metric == "peak_mb":

@@ -1,0 +1,304 @@
+"""What is said of an estimator on held-out rows: numbers, and warnings in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+from sklearn.model_selection import KFold
+
+from mcdensity import metrics
+from mcdensity._validation import as_generator
+from mcdensity.distribution import ConditionalDistribution
+from mcdensity.estimator import ConditionalEstimator
+
+__all__ = ["Evaluation", "evaluate"]
+
+Array = NDArray[np.float64]
+
+# A warning needs to be this unlikely where the distributions are right.
+_RARE = 0.005
+_FEW = 50
+# Rows whose features are shuffled to see what each is worth.
+_IMPORTANCE_ROWS = 300
+_LEAST_BIN = 40
+
+
+@dataclass
+class Evaluation:
+    """Numbers about predicted distributions and what came of them.
+
+    Attributes
+    ----------
+    distribution, y, density : the predictions, the outcomes, and the log-density of each
+    log_likelihood, log_likelihood_error : mean and its standard error
+    gain : log-likelihood above that of the density of y alone (estimated on these rows)
+    crps, mae, rmse : of the distributions, of the median, of the mean
+    pit_p_value : of the test of Kolmogorov and Smirnov that the PIT is uniform
+    coverage, width : by the level of the central interval
+    importance : features and the log-likelihood lost when they are shuffled, largest first
+    warnings : list of str
+    """
+
+    distribution: ConditionalDistribution
+    y: Array
+    density: Array
+    log_likelihood: float
+    log_likelihood_error: float
+    gain: float
+    crps: float
+    mae: float
+    rmse: float
+    pit_p_value: float
+    coverage: dict[float, float]
+    width: dict[float, float]
+    importance: list[tuple[Any, float]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.y)
+
+    def chance(self, level: float) -> tuple[float, float]:
+        """Return the coverages that 19 of 20 samples would show if all were right."""
+        low, high = stats.binom.ppf([0.025, 0.975], self.n_rows, level) / self.n_rows
+        return float(low), float(high)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers alone, as JSON takes them."""
+        names = ("n_rows", "log_likelihood", "log_likelihood_error", "gain", "crps", "mae", "rmse",
+                 "pit_p_value")  # fmt: skip
+        out: dict[str, Any] = {name: getattr(self, name) for name in names}
+        out["coverage"] = {f"{level:g}": share for level, share in self.coverage.items()}
+        out["width"] = {f"{level:g}": width for level, width in self.width.items()}
+        if self.importance:
+            out["importance"] = {str(name): loss for name, loss in self.importance}
+        return out | {"warnings": self.warnings}
+
+
+def evaluate(
+    estimator: ConditionalEstimator,
+    X: Any,
+    y: ArrayLike,
+    *,
+    levels: Sequence[float] = (0.5, 0.8, 0.9, 0.95),
+    importances: bool = False,
+    random_state: Any = 0,
+) -> Evaluation:
+    """Measure an estimator on held-out rows.
+
+    Parameters
+    ----------
+    estimator : ConditionalEstimator
+        Fitted, to other rows than these.
+    X : DataFrame or array of shape (n, p)
+    y : array-like of shape (n,)
+    levels : sequence of float
+        Central intervals whose coverage is counted; 0.9 is always among them.
+    importances : bool, default False
+        Whether to measure what each feature is worth, by shuffling it.
+    random_state : int, Generator, RandomState or None
+        For the shuffling.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> from mcdensity import MCD
+    >>> from mcdensity.report import evaluate
+    >>> from mcdensity.simulators import get_simulator
+    >>> X, y = get_simulator("EconDensity").sample(600, random_state=0)
+    >>> model = MCD("quadratic", random_state=0).fit(X[:300], y[:300])
+    >>> evaluate(model, X[300:], y[300:]).gain > 0
+    True
+    """
+    outcomes = estimator._check_points(y, "y").ravel()
+    if len(outcomes) < 2:
+        raise ValueError(f"y has {len(outcomes)} rows; at least 2 are needed to say anything.")
+    distribution = estimator.predict_distribution(X)
+    if len(distribution) != len(outcomes):
+        raise ValueError(f"X has {len(distribution)} rows and y has {len(outcomes)}.")
+    density = estimator.logpdf(X, outcomes)
+    coverage, width = {}, {}
+    for level in sorted({*levels, 0.9}):
+        low, high = distribution.interval(level).T
+        coverage[level] = float(np.mean((outcomes >= low) & (outcomes <= high)))
+        width[level] = float(np.mean(high - low))
+    out = Evaluation(
+        distribution,
+        outcomes,
+        density,
+        log_likelihood=float(density.mean()),
+        log_likelihood_error=float(density.std(ddof=1) / np.sqrt(len(density))),
+        gain=float(density.mean() - _alone(outcomes)),
+        crps=metrics.crps(distribution, outcomes),
+        mae=float(np.abs(outcomes - distribution.median()).mean()),
+        rmse=float(np.sqrt(np.mean((outcomes - distribution.mean()) ** 2))),
+        pit_p_value=float(stats.kstest(metrics.pit(distribution, outcomes), "uniform").pvalue),
+        coverage=coverage,
+        width=width,
+    )
+    if importances:
+        out.importance = _importance(estimator, X, outcomes, random_state)
+    out.warnings = [*_warn_of_calibration(out), *_warn_of_data(estimator, X, out)]
+    return out
+
+
+def _alone(y: Array) -> float:
+    """Mean log-likelihood of y under its own density, each half seen by the other."""
+    from mcdensity.baselines import MarginalBaseline
+
+    if len(y) < 10 or np.ptp(y) == 0:
+        return float("nan")
+    total = 0.0
+    for train, test in KFold(2, shuffle=True, random_state=0).split(y):
+        if np.ptp(y[train]) == 0:
+            return float("nan")
+        nothing = np.zeros((len(train), 1)), np.zeros((len(test), 1))
+        model = MarginalBaseline().fit(nothing[0], y[train])
+        total += float(model.logpdf(nothing[1], y[test]).sum())
+    return total / len(y)
+
+
+def _importance(
+    estimator: ConditionalEstimator, X: Any, y: Array, random_state: Any
+) -> list[tuple[Any, float]]:
+    rng = as_generator(random_state)
+    rows = np.sort(rng.permutation(len(y))[:_IMPORTANCE_ROWS])
+    frame = hasattr(X, "iloc")
+    part = X.iloc[rows] if frame else np.asarray(X, dtype=np.float64)[rows]
+    before = estimator.logpdf(part, y[rows]).mean()
+    if frame:
+        names: list[Any] = list(getattr(estimator, "feature_names_in_", X.columns))
+    else:
+        names = list(range(part.shape[1]))
+    losses = []
+    for name in names:
+        shuffled, order = part.copy(), rng.permutation(len(rows))
+        if frame:
+            shuffled[name] = part[name].to_numpy()[order]
+        else:
+            shuffled[:, name] = part[order, name]
+        losses.append((name, float(before - estimator.logpdf(shuffled, y[rows]).mean())))
+    return sorted(losses, key=lambda item: -item[1])
+
+
+def _warn_of_calibration(e: Evaluation) -> list[str]:
+    out = []
+    if e.n_rows < _FEW:
+        out.append(f"There are only {e.n_rows} held-out rows: all numbers here are uncertain.")
+    inside = round(e.coverage[0.9] * e.n_rows)
+    p_low = float(stats.binom.cdf(inside, e.n_rows, 0.9))
+    p_high = float(stats.binom.sf(inside - 1, e.n_rows, 0.9))
+    if p_low < _RARE:
+        out.append(
+            f"Intervals are too narrow: the 90 % intervals hold only {e.coverage[0.9]:.0%} of the "
+            "outcomes."
+        )
+    elif p_high < _RARE:
+        out.append(
+            f"Intervals are too wide: the 90 % intervals hold {e.coverage[0.9]:.0%} of the "
+            "outcomes."
+        )
+    out += _warn_by_size(e)
+    level = metrics.pit(e.distribution, e.y)
+    # The mean of n uniform numbers: standard deviation 1 / sqrt(12 n).
+    shift = (level.mean() - 0.5) * np.sqrt(12 * e.n_rows)
+    if abs(shift) > stats.norm.isf(_RARE / 2):
+        where = "lower" if shift < 0 else "higher"
+        out.append(f"Outcomes tend to be {where} than predicted (mean PIT {level.mean():.2f}).")
+    elif e.pit_p_value < _RARE and not out:
+        out.append(
+            "The distributions have not quite the right shape: the PIT is not uniform "
+            f"(p = {e.pit_p_value:.1g})."
+        )
+    if e.gain <= 0:
+        out.append(
+            "The features tell nothing about the target here: the density of y alone is as likely "
+            f"(gain {e.gain:+.3f})."
+        )
+    worst = float(e.density.min())
+    if worst < e.log_likelihood - 12:
+        many = int((e.density < e.log_likelihood - 12).sum())
+        out.append(
+            f"{many} outcome{'s are' if many > 1 else ' is'} all but impossible under the "
+            "prediction; see the worst rows."
+        )
+    return out
+
+
+def _warn_by_size(e: Evaluation) -> list[str]:
+    """Find ranges of the predicted median where intervals are too narrow or too wide."""
+    n_bins = min(5, e.n_rows // _LEAST_BIN)
+    if n_bins < 2:
+        return []
+    median = e.distribution.median()
+    low, high = e.distribution.interval(0.9).T
+    inside = (e.y >= low) & (e.y <= high)
+    edges = np.quantile(median, np.linspace(0, 1, n_bins + 1))
+    found: list[tuple[str, float, float]] = []
+    for k in range(n_bins):
+        chosen = (median >= edges[k]) & (
+            (median < edges[k + 1]) if k < n_bins - 1 else (median <= edges[k + 1])
+        )
+        n, hits = int(chosen.sum()), int(inside[chosen].sum())
+        if n < _LEAST_BIN // 2:
+            continue
+        if stats.binom.cdf(hits, n, 0.9) < _RARE / n_bins:
+            word = "narrow"
+        elif stats.binom.sf(hits - 1, n, 0.9) < _RARE / n_bins:
+            word = "wide"
+        else:
+            continue
+        if found and found[-1][0] == word and found[-1][2] == edges[k]:
+            found[-1] = (word, found[-1][1], edges[k + 1])
+        else:
+            found.append((word, edges[k], edges[k + 1]))
+    out = []
+    for word, a, b in found:
+        if a == edges[0] and b == edges[-1]:
+            continue  # everywhere: said already
+        if a == edges[0]:
+            where = f"below {b:.3g}"
+        elif b == edges[-1]:
+            where = f"above {a:.3g}"
+        else:
+            where = f"between {a:.3g} and {b:.3g}"
+        out.append(f"Intervals are too {word} where the predicted median is {where}.")
+    return out
+
+
+def _warn_of_data(estimator: ConditionalEstimator, X: Any, e: Evaluation) -> list[str]:
+    out = []
+    if len(np.unique(e.y)) <= max(10, e.n_rows // 20) and e.n_rows >= _FEW:
+        out.append(
+            f"The target has only {len(np.unique(e.y))} different values, like counts or rounded "
+            "numbers: quantiles and intervals are meaningful, but a log-likelihood is not to be "
+            "compared between methods."
+        )
+    preparation = getattr(estimator, "preparation_", None)
+    if preparation is None or not hasattr(X, "iloc"):
+        return out
+    seen = estimator.share_seen(X, e.y)
+    if seen > 0.05:
+        out.insert(
+            0,
+            f"About {seen:.0%} of these rows were used to fit the model: all numbers here are too "
+            "good. Use rows that were held out.",
+        )
+    numbers = zip(preparation.ranges_.items(), preparation._numbers(X).T, strict=True)
+    for (name, (low, high)), values in numbers:
+        beyond = int(((values < low) | (values > high)).sum())
+        if beyond > max(1, 0.01 * e.n_rows):
+            out.append(
+                f"{beyond} rows have {name!r} outside of what was seen in training ({low:.4g} to "
+                f"{high:.4g}): their distributions are guesses."
+            )
+    return out

@@ -1,0 +1,405 @@
+"""Tables as people have them: text columns, missing values, files.
+
+`TableEstimator` puts a preparation before any estimator of the package and keeps both together, so
+that what was done to the training table is done to every later one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils.validation import check_is_fitted
+
+from mcdensity._files import replacing
+from mcdensity._validation import check_integer, require
+from mcdensity.distribution import ConditionalDistribution
+from mcdensity.estimator import ConditionalEstimator
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TableEstimator", "TablePreparation", "nearest", "read_table", "write_table"]
+
+Array = NDArray[np.float64]
+
+_MISSING = "(missing)"
+# Hashes of training rows that are kept.
+_SKETCH = 2000
+# A text column with more different values than this, one of two rows its own, is a name or a key.
+_NAMES = 50
+_DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T].*)?$")
+_READERS = {".csv": ",", ".tsv": "\t", ".parquet": None, ".pq": None}
+
+
+class TablePreparation(TransformerMixin, BaseEstimator):
+    """Turns a table with text and missing values into numbers.
+
+    Numbers stay as they are; a missing one becomes the median, and a column says so where the
+    training table had missing values too. Text becomes one column for each of the most frequent
+    values, and one for all others together. Text that holds only numbers counts as numbers. Left
+    out are columns that never change, those without values, and text that is a name or a key.
+
+    Parameters
+    ----------
+    max_categories : int, default 20
+        Most columns that a text column becomes.
+
+    Attributes
+    ----------
+    numbers_, texts_ : list of str
+        The columns that are used.
+    left_out_ : dict
+        Column to the reason why it is not used.
+    ranges_ : dict
+        Least and largest value of each column of numbers.
+    feature_names_in_ : ndarray of str
+        The columns that a table must have.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from mcdensity.tables import TablePreparation
+    >>> table = pd.DataFrame({"size": [1.0, None, 3.0, 4.0], "kind": ["a", "b", "a", "b"]})
+    >>> TablePreparation().fit_transform(table).astype(int)
+    array([[1, 0, 1, 0],
+           [3, 1, 0, 1],
+           [3, 0, 1, 0],
+           [4, 0, 0, 1]])
+    """
+
+    def __init__(self, max_categories: int = 20) -> None:
+        self.max_categories = max_categories
+
+    def fit(self, X: pd.DataFrame, y: Any = None) -> Self:
+        """Learn what the columns are."""
+        check_integer("max_categories", self.max_categories, 2)
+        table = _check_table(X)
+        self.numbers_: list[str] = []
+        self.texts_: list[str] = []
+        self.left_out_: dict[str, str] = {}
+        for name in table.columns:
+            kind = self._kind(table[name], name)
+            if kind == "number":
+                self.numbers_.append(name)
+            elif kind == "text":
+                self.texts_.append(name)
+            else:
+                self.left_out_[name] = kind
+        if not self.numbers_ and not self.texts_:
+            raise ValueError(
+                f"No column is left to learn from: {_reasons(self.left_out_) or 'there is none'}."
+            )
+        names = [n for n in table.columns if n not in self.left_out_]
+        self.feature_names_in_ = np.array(names, dtype=object)
+        self.n_features_in_ = len(names)
+        values = self._numbers(table)
+        with np.errstate(all="ignore"):
+            low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+        self.ranges_ = {
+            n: (float(a), float(b)) for n, a, b in zip(self.numbers_, low, high, strict=True)
+        }
+        self.imputer_ = SimpleImputer(strategy="median", add_indicator=True)
+        self.encoder_ = OneHotEncoder(
+            handle_unknown="infrequent_if_exist",
+            max_categories=self.max_categories,
+            min_frequency=min(5, max(1, len(table) // 20)),
+            sparse_output=False,
+        )
+        if self.numbers_:
+            self.imputer_.fit(values)
+        if self.texts_:
+            self.encoder_.fit(self._texts(table))
+        return self
+
+    def transform(self, X: pd.DataFrame) -> Array:
+        """Return the table as numbers, shape (n, columns)."""
+        check_is_fitted(self)
+        table = _check_table(X)
+        absent = [n for n in self.feature_names_in_ if n not in table.columns]
+        if absent:
+            known = ", ".join(f"{n!r}{nearest(n, table.columns)}" for n in absent)
+            raise ValueError(f"The table lacks columns that the model was fitted with: {known}.")
+        parts = []
+        if self.numbers_:
+            parts.append(self.imputer_.transform(self._numbers(table)))
+        if self.texts_:
+            with warnings.catch_warnings():  # a text that was never seen is no news here
+                warnings.filterwarnings("ignore", "Found unknown categories")
+                parts.append(self.encoder_.transform(self._texts(table)))
+        return np.concatenate(parts, axis=1, dtype=np.float64)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Names of the columns that `transform` returns."""
+        check_is_fitted(self)
+        numbers = self.imputer_.get_feature_names_out(self.numbers_) if self.numbers_ else []
+        texts = self.encoder_.get_feature_names_out(self.texts_) if self.texts_ else []
+        return np.array([*numbers, *texts], dtype=object)
+
+    def _kind(self, column: Any, name: str) -> str:
+        """Return "number", "text", or the reason to leave the column out."""
+        pandas = require("pandas", "cli")
+        types = pandas.api.types
+        if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
+            raise _dates(name)
+        known = column.dropna()
+        if len(known) == 0:
+            return "it has no values"
+        if types.is_complex_dtype(column):
+            raise ValueError(f"The column {name!r} holds complex numbers; split or drop it.")
+        if known.nunique() == 1 and len(known) == len(column):
+            return "it never changes"
+        if types.is_bool_dtype(column) or types.is_numeric_dtype(column):
+            return "number"
+        if pandas.to_numeric(known, errors="coerce").notna().all():
+            return "number"
+        text = known.astype(str)
+        if text.head(200).map(lambda v: _DATE.match(v) is not None).all():
+            raise _dates(name)
+        different = text.nunique()
+        if different > max(_NAMES, len(column) / 2):
+            return f"it has {different} different texts in {len(column)} rows, like a name or a key"
+        return "text"
+
+    def _numbers(self, table: Any) -> Array:
+        pandas = require("pandas", "cli")
+        out = np.empty((len(table), len(self.numbers_)))
+        for j, name in enumerate(self.numbers_):
+            column = table[name]
+            if pandas.api.types.is_datetime64_any_dtype(column):
+                raise _dates(name)
+            try:
+                values = pandas.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"The column {name!r} held numbers in training, and now something else: "
+                    f"{error}."
+                ) from error
+            if np.isinf(values).any():
+                row = int(np.flatnonzero(np.isinf(values))[0])
+                raise ValueError(
+                    f"The column {name!r} holds infinity (first in row {row}); replace it."
+                )
+            out[:, j] = values
+        return out
+
+    def _texts(self, table: Any) -> NDArray[Any]:
+        parts = [table[n].astype(object).where(table[n].notna(), _MISSING) for n in self.texts_]
+        return np.array([[str(v) for v in part] for part in parts], dtype=object).T
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+
+class TableEstimator(ConditionalEstimator):
+    """An estimator for tables with text columns and missing values.
+
+    Parameters
+    ----------
+    estimator : ConditionalEstimator, optional
+        What learns from the prepared numbers; by default `MCD()`.
+    max_categories : int, default 20
+        See `TablePreparation`.
+
+    Attributes
+    ----------
+    preparation_ : TablePreparation
+    estimator_ : ConditionalEstimator
+    target_ : str or None
+        Name of the target, where y was a named column.
+    seen_ : ndarray of uint64
+        Hashes of some of the training rows, for `share_seen`.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from mcdensity import MCD, TableEstimator
+    >>> rng = np.random.default_rng(0)
+    >>> table = pd.DataFrame({"kind": rng.choice(["car", "van"], 300)})
+    >>> y = np.where(table["kind"] == "van", 7.0, 2.0) + rng.normal(size=300)
+    >>> model = TableEstimator(MCD("quadratic", random_state=0)).fit(table, y)
+    >>> model.predict(pd.DataFrame({"kind": ["car", "van"]})).round()
+    array([2., 7.])
+    """
+
+    def __init__(
+        self, estimator: ConditionalEstimator | None = None, max_categories: int = 20
+    ) -> None:
+        self.estimator = estimator
+        self.max_categories = max_categories
+
+    def fit(
+        self, X: pd.DataFrame, y: ArrayLike, sample_weight: ArrayLike | None = None, **extra: Any
+    ) -> Self:
+        """Learn the preparation, and the distribution of y given what it makes of the table.
+
+        Parameters
+        ----------
+        X : DataFrame
+        y : array-like of shape (n,)
+        sample_weight : array-like of shape (n,), optional
+        **extra
+            More for the estimator's `fit`; an `X_unlabeled` is a table too.
+
+        Returns
+        -------
+        self
+        """
+        from mcdensity.mcd import MCD
+
+        if self.estimator is not None and not isinstance(self.estimator, ConditionalEstimator):
+            raise TypeError(f"estimator must be an estimator of mcdensity, got {self.estimator!r}.")
+        preparation = TablePreparation(self.max_categories).fit(X)
+        if extra.get("X_unlabeled") is not None:
+            extra["X_unlabeled"] = preparation.transform(extra["X_unlabeled"])
+        estimator = MCD() if self.estimator is None else clone(self.estimator)
+        estimator.fit(preparation.transform(X), y, sample_weight, **extra)
+        self.preparation_, self.estimator_ = preparation, estimator
+        self.target_ = None if getattr(y, "name", None) is None else str(y.name)  # type: ignore[union-attr]
+        self.feature_names_in_ = preparation.feature_names_in_
+        self.n_features_in_ = preparation.n_features_in_
+        self.y_mean_, self.y_scale_ = estimator.y_mean_, estimator.y_scale_
+        self.seen_ = np.sort(_row_hashes(preparation.transform(X), y))[:_SKETCH]
+        return self
+
+    def share_seen(self, X: pd.DataFrame, y: ArrayLike) -> float:
+        """Estimate which share of these rows were among those of `fit`.
+
+        Of the training rows the smallest hashes are kept: among rows with hashes as small, those
+        that were seen are known.
+        """
+        check_is_fitted(self, "estimator_")
+        found = _row_hashes(self.preparation_.transform(X), y)
+        if len(self.seen_) == _SKETCH:
+            found = found[found <= self.seen_[-1]]
+        return float(np.isin(found, self.seen_).mean()) if len(found) else 0.0
+
+    # All else is the inner estimator's, on the prepared table.
+
+    def _check_predict(self, X: Any) -> Array:
+        check_is_fitted(self, "estimator_")
+        return self.estimator_._check_predict(self.preparation_.transform(X))
+
+    def _natural(self, X: Array) -> ConditionalDistribution:
+        return self.estimator_._natural(X)
+
+    def _blocks(self, n: int, points: int = 0) -> Iterator[slice]:
+        return self.estimator_._blocks(n, points)
+
+    def _log_density_grid(self, X: Array, grid: Array) -> Array:
+        return self.estimator_._log_density_grid(X, grid)
+
+    def _log_density_rows(self, X: Array, Y: Array) -> Array:
+        return self.estimator_._log_density_rows(X, Y)
+
+    @property
+    def _normalized(self) -> bool:
+        return self.estimator_._normalized
+
+    def _allows_nan(self) -> bool:
+        return True
+
+
+def _row_hashes(X: Array, y: ArrayLike) -> NDArray[np.uint64]:
+    pandas = require("pandas", "cli")
+    rows = np.column_stack([X, np.asarray(y, dtype=np.float64)])
+    return pandas.util.hash_pandas_object(pandas.DataFrame(rows), index=False).to_numpy()
+
+
+def nearest(name: str, known: Iterable[Any]) -> str:
+    """Return " (did you mean 'x'?)" where one of the known names is like this one, else ""."""
+    names = {str(n).lower(): str(n) for n in known}
+    found = difflib.get_close_matches(str(name).lower(), names, n=1)
+    return f" (did you mean {names[found[0]]!r}?)" if found else ""
+
+
+def _dates(name: str) -> ValueError:
+    return ValueError(
+        f"The column {name!r} holds dates. Say what of them matters, as numbers: for example days "
+        "since a start, the month, the hour; or leave the column out."
+    )
+
+
+def _reasons(left_out: dict[str, str]) -> str:
+    return "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
+
+
+def _check_table(X: Any) -> Any:
+    pandas = require("pandas", "cli")
+    if not isinstance(X, pandas.DataFrame):
+        raise TypeError(
+            f"X must be a pandas DataFrame, got {type(X).__name__}. For arrays of numbers use the "
+            "estimator itself."
+        )
+    if not X.columns.is_unique:
+        double = X.columns[X.columns.duplicated()][0]
+        raise ValueError(f"The table has several columns named {double!r}; rename them.")
+    return X.set_axis([str(c) for c in X.columns], axis=1)
+
+
+# Files.
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """Read a CSV or Parquet file; what is wrong with it is said in one sentence.
+
+    Known endings are .csv, .tsv and .parquet; text files may be compressed (.csv.gz). A CSV file
+    with semicolons, as spreadsheets write them in much of Europe, is read too.
+    """
+    pandas = require("pandas", "cli")
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file in it.")
+    if not path.exists():
+        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise FileNotFoundError(f"There is no file {path}{nearest(path.name, beside)}.")
+    suffix = _suffix(path)
+    try:
+        if _READERS[suffix] is None:
+            table = pandas.read_parquet(path)
+        else:
+            table = pandas.read_csv(path, sep=_READERS[suffix])
+            if suffix == ".csv" and table.shape[1] == 1 and ";" in str(table.columns[0]):
+                table = pandas.read_csv(path, sep=";", decimal=",")
+    except pandas.errors.EmptyDataError as error:
+        raise ValueError(f"{path} is empty.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not text in UTF-8; save it so, or as Parquet.") from error
+    except (ValueError, EOFError, OSError) as error:
+        message = str(error).strip().splitlines()[-1]
+        raise ValueError(f"{path} cannot be read as a table: {message}") from error
+    if len(table) == 0:
+        raise ValueError(f"{path} has no rows.")
+    return table
+
+
+def write_table(table: pd.DataFrame, path: str | Path) -> None:
+    """Write a CSV or Parquet file, whole or not at all."""
+    suffix = _suffix(Path(path))
+    with replacing(path) as temporary:
+        if _READERS[suffix] is None:
+            table.to_parquet(temporary, index=False)
+        else:
+            table.to_csv(temporary, index=False, sep=_READERS[suffix])
+
+
+def _suffix(path: Path) -> str:
+    name = re.sub(r"\.(gz|bz2|xz|zip)$", "", path.name.lower())
+    suffix = Path(name).suffix
+    if suffix not in _READERS:
+        raise ValueError(
+            f"{path} has the ending {suffix or 'of no kind'!r}; tables are read and written as "
+            f"{', '.join(_READERS)}."
+        )
+    return suffix
