@@ -425,14 +425,12 @@ def _is_function(value: Any) -> bool:
 
 
 def _is_module_class(cls: Any) -> bool:
-    from torch import nn
-
-    return isinstance(cls, type) and issubclass(cls, nn.Module)
+    torch = sys.modules.get("torch")  # nobody has a module without having imported torch
+    return torch is not None and isinstance(cls, type) and issubclass(cls, torch.nn.Module)
 
 
 def _is_module(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
+    return _is_module_class(type(value))
 
 
 def _is_sklearn(value: Any) -> bool:

@@ -49,25 +49,20 @@ def main() -> None:
     Exit codes: 0 all went well, 1 something is wrong with the data, the model or a file, 2 the
     command was misspelt, 130 interrupted.
     """
-    from click.exceptions import ClickException
-
     try:
-        code = app(standalone_mode=False)
-    except ClickException as error:
-        error.show()
-        code = error.exit_code
-    except (typer.Abort, KeyboardInterrupt):
-        typer.secho("Interrupted; what was finished is kept, no file is half written.", err=True)
-        code = 130
+        app()
+    except SystemExit as stop:
+        if stop.code == 130:
+            typer.secho("What was finished is kept; no file is half written.", err=True)
+        raise
     except BrokenPipeError:
-        code = 1
+        sys.exit(1)
     except MemoryError:
         typer.secho("Error: there is not enough memory for this.", fg=typer.colors.RED, err=True)
-        code = 1
+        sys.exit(1)
     except (ValueError, TypeError, OSError, ImportError) as error:
         typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
-        code = 1
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(1)
 
 
 @app.callback(invoke_without_command=True)

@@ -86,7 +86,7 @@ def build_report(
     parts = [f"<h1>{html.escape(heading)}</h1>", _summary(estimator, evaluation)]
     parts.append(_warnings(evaluation))
     parts.append(_coverage(evaluation))
-    parts.append(_calibration(evaluation))
+    parts.append(_calibration(evaluation, target))
     say("drawing rows")
     parts.append(_rows(X, evaluation, target))
     say("drawing features")
@@ -135,12 +135,15 @@ def _coverage(e: Evaluation) -> str:
     )
 
 
-def _calibration(e: Evaluation) -> str:
+def _calibration(e: Evaluation, target: str) -> str:
     pit = _picture(lambda ax: plotting.plot_pit(e.distribution, e.y, ax=ax), (5, 3.6))
     curve = _picture(lambda ax: plotting.plot_calibration(e.distribution, e.y, ax=ax), (5, 4.4))
     chosen = np.linspace(0, e.n_rows - 1, min(e.n_rows, 400)).astype(int)
     order = np.argsort(e.distribution.median(), kind="stable")[chosen]
-    fan = _picture(lambda ax: plotting.plot_fan(e.distribution[order], e.y[order], ax=ax), (5, 3.6))
+    fan = _picture(
+        lambda ax: plotting.plot_fan(e.distribution[order], e.y[order], ax=ax).set_ylabel(target),
+        (5, 3.6),
+    )
     return "<h2>Calibration</h2>" + _pictures([
         (pit, "PIT histogram", "Flat is right. A bowl: too narrow; a hump: too wide; a slope: "
          "too low or too high."),
@@ -175,7 +178,7 @@ def _rows(X: Any, e: Evaluation, target: str) -> str:
         picture = _picture(
             lambda ax, d=distribution, r=rows: plotting.plot_densities(  # type: ignore[misc]
                 d, e.y[r], labels=[f"row {i}" for i in r], ax=ax
-            ),
+            ).set_xlabel(target),
             (5, 4),
         )
         pictures.append((picture, f"The {word}", f"Densities of the {word} predicted rows."))

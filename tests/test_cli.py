@@ -1,0 +1,248 @@
+"""The command line, as a user meets it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("typer")
+
+from typer.testing import CliRunner
+
+from mcdensity import MCD, load, save
+from mcdensity.cli import app
+
+RUNNER = CliRunner()
+
+
+def run(*arguments):
+    out = RUNNER.invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert out.exit_code == 0, out.output
+    return out
+
+
+def started(*arguments, cwd, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "mcdensity.cli", *map(str, arguments)],
+        cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+
+
+def make_table(n=400):
+    rng = np.random.default_rng(0)
+    kind = rng.choice(["car", "van", "bus"], n)
+    size = rng.normal(size=n)
+    table = pd.DataFrame({"kind": kind, "size": size, "id": [f"number {i}" for i in range(n)]})
+    table["price"] = np.where(kind == "bus", 9.0, 3.0) + size + rng.normal(size=n)
+    table.loc[::9, "kind"] = None
+    table.loc[::11, "size"] = np.nan
+    return table
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    make_table().to_csv(folder / "data.csv", index=False)
+    run("fit", folder / "data.csv", "--target", "price", "--model", "mcd:quadratic",
+        "--hold-out", 0.25, "-o", folder / "model.mcd")  # fmt: skip
+    return folder
+
+
+def test_three_commands(folder):
+    held_out = pd.read_csv(folder / "model-held-out.csv")
+    assert len(held_out) == 100
+    run("predict", folder / "model.mcd", folder / "model-held-out.csv", "--quantiles", "0.1,0.9",
+        "--interval", "0.8", "--above", "5", "--density-grid", "0:10:3", "--samples", "2",
+        "--keep", "price", "-o", folder / "out.csv")  # fmt: skip
+    out = pd.read_csv(folder / "out.csv")
+    assert list(out.columns) == [
+        "price", "q0.1", "q0.9", "lower_80", "upper_80", "above_5", "density_0", "density_5",
+        "density_10", "sample_1", "sample_2",
+    ]  # fmt: skip
+    model = load(folder / "model.mcd")
+    d = model.predict_distribution(held_out)
+    np.testing.assert_allclose(out[["lower_80", "upper_80"]], d.interval(0.8))
+    np.testing.assert_allclose(out["q0.1"], out["lower_80"])
+    np.testing.assert_allclose(out["above_5"], d.sf(5.0))
+    np.testing.assert_allclose(out["density_5"], d.pdf(5.0))
+    said = run("report", folder / "model.mcd", folder / "model-held-out.csv",
+               "-o", folder / "report.html").output  # fmt: skip
+    assert "Report on 100 rows" in said
+    assert "used to fit" not in said
+    assert "price: report" in (folder / "report.html").read_text()
+
+
+def test_what_fit_says(folder):
+    out = run("fit", folder / "data.csv", "--target", "price", "--model", "marginal",
+              "-o", folder / "other.mcd")  # fmt: skip
+    assert "Column 'id' is left out: it has 400 different texts" in out.output
+    assert "Fitted marginal to 400 rows" in out.output
+    said = json.loads(
+        run("fit", folder / "data.csv", "--target", "price", "--model", "mcd:quadratic",
+            "--drop", "id", "--json", "-o", folder / "other.mcd").stdout
+    )  # fmt: skip
+    assert said["features"] == ["kind", "size"]
+    assert said["rows"] == 400
+
+
+def test_weights_and_missing_targets(tmp_path):
+    table = make_table().drop(columns="id")
+    table["weight"] = np.where(table.index < 200, 1.0, 0.0)
+    table.loc[300:, "price"] = None
+    table.to_parquet(tmp_path / "data.parquet")
+    out = run("fit", tmp_path / "data.parquet", "--target", "price", "--model", "mcd:quadratic",
+              "--weight", "weight", "-o", tmp_path / "a.mcd")  # fmt: skip
+    assert "100 rows without 'price' are left out." in out.output
+    assert "weight" not in load(tmp_path / "a.mcd").feature_names_in_
+    run("predict", tmp_path / "a.mcd", tmp_path / "data.parquet", "-o", tmp_path / "out.parquet")
+    assert list(pd.read_parquet(tmp_path / "out.parquet")) == ["mean", "q0.05", "q0.5", "q0.95"]
+
+
+def test_seeds(folder):
+    for seed, name in ((0, "a"), (0, "b"), (1, "c")):
+        run("fit", folder / "data.csv", "--target", "price", "--model", "mcd:quadratic",
+            "--seed", seed, "-o", folder / f"{name}.mcd")  # fmt: skip
+    a, b, c = (load(folder / f"{n}.mcd").predict(make_table()) for n in "abc")
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+def test_evaluate(folder):
+    text = run("evaluate", folder / "model.mcd", folder / "model-held-out.csv").output
+    assert "in the 90% interval" in text
+    said = json.loads(
+        run("evaluate", folder / "model.mcd", folder / "model-held-out.csv", "--json").stdout
+    )
+    held_out = pd.read_csv(folder / "model-held-out.csv")
+    score = load(folder / "model.mcd").score(held_out, held_out["price"])
+    assert said["log_likelihood"] == pytest.approx(score)
+    assert "were used to fit" in run("evaluate", folder / "model.mcd", folder / "data.csv").output
+
+
+def test_predict_to_standard_output(folder):
+    arguments = ("predict", folder / "model.mcd", folder / "data.csv", "--above", "5")
+    assert run(*arguments).stdout.splitlines()[0] == "above_5"
+    rows = json.loads(run(*arguments, "--json").stdout)
+    assert len(rows) == 400
+    assert 0 <= rows[0]["above_5"] <= 1
+
+
+@pytest.mark.parametrize("kind", ["densities", "hpd", "fan", "heatmap", "pit", "calibration"])
+def test_plot(kind, folder, tmp_path):
+    more = ["--feature", "kind"] if kind == "heatmap" else []
+    more += ["--rows", "3,4"] if kind in ("densities", "hpd") else []
+    out = tmp_path / "picture.png"
+    run("plot", folder / "model.mcd", folder / "data.csv", "--kind", kind, "-o", out, *more)
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_info(folder):
+    text = run("info", folder / "model.mcd").output
+    assert "TableEstimator" in text
+    assert "kind, size" in text
+    assert json.loads(run("info", folder / "model.mcd", "--json").stdout)["format"] == 1
+
+
+def test_models_that_python_made(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 2))
+    save(MCD("quadratic", random_state=0).fit(X, X[:, 0]), tmp_path / "model.mcd")
+    pd.DataFrame(X, columns=["a", "b"]).to_csv(tmp_path / "x.csv", index=False)
+    run("predict", tmp_path / "model.mcd", tmp_path / "x.csv", "-o", tmp_path / "out.csv")
+    assert len(pd.read_csv(tmp_path / "out.csv")) == 100
+
+
+def test_demo(tmp_path):
+    text = run("demo", "-o", tmp_path).output
+    assert "$ mcdensity report" in text
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+    assert {"lower_90", "above_200"} <= set(pd.read_csv(tmp_path / "predictions.csv").columns)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("fit nothing.csv --target y -o m", 1, "There is no file nothing.csv"),
+        ("fit data.cvs --target y -o m", 1, "did you mean 'data.csv'"),
+        ("fit empty.csv --target y -o m", 1, "empty.csv is empty"),
+        ("fit data.csv --target prize -o m", 1, "no column 'prize' (the target) (did you mean"),
+        ("fit data.csv --target kind -o m", 1, "The target 'kind' holds text, such as"),
+        ("fit data.csv --target price --model mdm -o m", 1, "did you mean 'mdn'"),
+        ("fit data.csv --target price --model mcd:cat -o m", 1, "'mcd:cat' is not known"),
+        ("fit data.csv --target price --drop sise -o m", 1, "no column 'sise' (to drop)"),
+        ("fit data.csv --target price --hold-out 2 -o m", 1, "--hold-out must lie in [0, 1)"),
+        ("fit data.csv --target price -o .", 1, "is a folder"),
+        ("fit dates.csv --target price -o m", 1, "The column 'when' holds dates"),
+        ("fit data.csv -o m", 2, "Missing option '--target'"),
+        ("predict data.csv data.csv", 1, "is not a model file of mcdensity"),
+        ("predict later.mcd data.csv", 1, "it has format 99"),
+        ("predict model.mcd lacking.csv", 1, "lacks columns"),
+        ("predict model.mcd data.csv -o out.xlsx", 1, "has the ending '.xlsx'"),
+        ("predict model.mcd data.csv -o /proc/no/out.csv", 1, "Error: "),
+        ("predict model.mcd data.csv --quantiles 0,1", 1, "must lie strictly between 0 and 1"),
+        ("predict model.mcd data.csv --quantiles a", 1, "takes numbers with commas between"),
+        ("predict model.mcd data.csv --density-grid 1:2", 1, "takes LOW:HIGH:COUNT"),
+        ("predict model.mcd data.csv --keep nothing", 1, "no column 'nothing' (to keep)"),
+        ("evaluate model.mcd lacking.csv", 1, "no column 'price' (the target)"),
+        ("plot model.mcd data.csv --kind heat", 1, "'heat' is not known"),
+        ("plot model.mcd data.csv --kind heatmap", 1, "needs a --feature"),
+        ("plot model.mcd data.csv --rows 1000", 1, "there is no row 1000"),
+        ("plot model.mcd data.csv -o out.txt", 1, "must end in .png, .svg or .pdf"),
+        ("info nothing.mcd", 1, "There is no file nothing.mcd"),
+        ("fi data.csv", 2, "No such command 'fi'"),
+    ],
+)
+def test_mistakes_at_the_keyboard(arguments, code, message, folder, tmp_path, monkeypatch, capsys):
+    from mcdensity import cli
+
+    monkeypatch.chdir(tmp_path)
+    table = make_table(60)
+    table.to_csv("data.csv", index=False)
+    table[["size"]].to_csv("lacking.csv", index=False)
+    table.assign(when=[f"2020-01-{1 + i % 28}" for i in range(60)]).to_csv("dates.csv", index=False)
+    (tmp_path / "empty.csv").write_text("")
+    good = (folder / "model.mcd").read_bytes()
+    (tmp_path / "model.mcd").write_bytes(good)
+    from test_persistence import change_head
+
+    later = change_head(good, lambda head: head.update(format=99))
+    (tmp_path / "later.mcd").write_bytes(later)
+    before = sorted(os.listdir())
+    monkeypatch.setattr(sys, "argv", ["mcdensity", *arguments.split()])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    said = " ".join(capsys.readouterr().err.split())
+    assert stop.value.code == code
+    assert message in said
+    assert "Traceback" not in said
+    assert sorted(os.listdir()) == before
+
+
+def test_interruption_leaves_no_file(tmp_path):
+    make_table(4000).to_csv(tmp_path / "data.csv", index=False)
+    process = started("fit", "data.csv", "--target", "price", "--model", "nf", "-o", "model.mcd",
+                      cwd=tmp_path, start_new_session=True)  # fmt: skip
+    time.sleep(6)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "no file is half written" in said
+    assert "Traceback" not in said
+    assert [p.name for p in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['mcdensity', '--help']\nfrom mcdensity.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print([m for m in ('numpy', 'sklearn', 'torch', 'pandas', 'scipy') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip().splitlines()[-1] == "[]"
+    assert "predict" in out.stdout

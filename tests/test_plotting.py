@@ -1,0 +1,136 @@
+"""Pictures: each draws what it says on the axes it is given."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+from matplotlib.figure import Figure  # noqa: E402
+
+from mcdensity import MCD, TableEstimator, plotting  # noqa: E402
+from mcdensity.baselines import get_estimator  # noqa: E402
+from mcdensity.simulators import get_simulator  # noqa: E402
+
+SIMULATOR = get_simulator("EconDensity")
+X, Y = SIMULATOR.sample(300, random_state=0)
+MODEL = MCD("quadratic", random_state=0).fit(X[:200], Y[:200])
+D, OUTCOMES = MODEL.predict_distribution(X[200:]), Y[200:]
+
+
+@pytest.fixture
+def ax():
+    return Figure(layout="constrained").subplots()
+
+
+def drawn(ax):
+    ax.figure.savefig("/dev/null", format="png")
+    return ax
+
+
+def test_densities(ax):
+    truth = SIMULATOR.distribution(X[200:203])
+    assert plotting.plot_densities(D[:3], OUTCOMES[:3], truth=truth, ax=ax) is ax
+    texts = [t.get_text() for t in drawn(ax).get_legend().get_texts()]
+    assert texts == ["estimate", "truth", "outcome", "90 % interval"]
+    # The curve of the first row is its density, up to the scale of the picture.
+    line = ax.get_lines()[0]
+    y, height = line.get_data()
+    density = D[:1].pdf_grid(y)[0]
+    np.testing.assert_allclose(height / height.max(), density / density.max(), rtol=1e-9)
+    intervals = [x.get_xdata() for x in ax.get_lines() if x.get_linewidth() == 4]
+    np.testing.assert_allclose(intervals, D[:3].interval(0.9))
+
+
+def test_comparison(ax):
+    other = get_estimator("nnkcde").fit(X[:200], Y[:200]).predict_distribution(X[200:204])
+    plotting.plot_comparison({"MCD": D[:4], "NNKCDE": other}, OUTCOMES[:4], ax=ax)
+    texts = [t.get_text() for t in drawn(ax).get_legend().get_texts()]
+    assert texts == ["MCD", "NNKCDE", "outcome"]
+    styles = {line.get_linestyle() for line in ax.get_lines() if line.get_label() in texts}
+    assert len(styles) >= 2, "lines must differ in print too"
+
+
+def test_fan(ax):
+    plotting.plot_fan(D, OUTCOMES, coverages=(0.9, 0.5), ax=ax)
+    texts = [t.get_text() for t in drawn(ax).get_legend().get_texts()]
+    assert texts == ["90 %", "50 %", "median", "outcome"]
+    median = next(x for x in ax.get_lines() if x.get_label() == "median").get_ydata()
+    np.testing.assert_array_equal(median, np.sort(D.median()))
+
+
+def test_fan_along_x(ax):
+    plotting.plot_fan(D, OUTCOMES, x=X[200:, 0], ax=ax)
+    at = next(x for x in drawn(ax).get_lines() if x.get_label() == "median").get_xdata()
+    np.testing.assert_array_equal(at, np.sort(X[200:, 0]))
+
+
+def test_heatmap(ax):
+    plotting.plot_heatmap(MODEL, X, 0, y=Y, n_points=30, ax=ax)
+    [mesh] = [
+        c for c in drawn(ax).collections if hasattr(c, "get_array") and c.get_array() is not None
+    ]
+    assert mesh.get_array().shape == (300, 30)
+    values, rows = plotting.sweep(X, 0, 30)
+    median = next(x for x in ax.get_lines() if x.get_linestyle() == "-").get_ydata()
+    np.testing.assert_allclose(median, MODEL.predict_distribution(rows).median())
+    assert values[0] == pytest.approx(np.quantile(X[:, 0], 0.01))
+
+
+def test_heatmap_of_text(ax):
+    table = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 1, "high", "low")})
+    model = TableEstimator(MCD("quadratic", random_state=0)).fit(table, Y)
+    plotting.plot_heatmap(model, table, "kind", y=Y, ax=ax)
+    assert [t.get_text() for t in drawn(ax).get_xticklabels()] == ["high", "low"]
+    with pytest.raises(ValueError, match=r"no feature 'kin' \(did you mean 'kind'\?\)"):
+        plotting.plot_heatmap(model, table, "kin")
+
+
+def test_hpd(ax):
+    toy = get_simulator("InverseSinusoid").distribution(np.array([[0.0]]))
+    plotting.plot_hpd(toy, [0.0], coverages=(0.9,), ax=ax)
+    bars = drawn(ax).patches
+    assert len(bars) == len(toy.hpd(0.9)[0]) > 1
+    np.testing.assert_allclose(bars[0].get_x(), toy.hpd(0.9)[0][0, 0])
+
+
+def test_pit(ax):
+    plotting.plot_pit(D, OUTCOMES, bins=8, ax=ax)
+    bars = [b for b in drawn(ax).patches if b.get_width() < 0.2]
+    assert len(bars) == 8
+    assert np.mean([b.get_height() for b in bars]) == pytest.approx(1)
+
+
+def test_calibration(ax):
+    plotting.plot_calibration(D, OUTCOMES, ax=ax)
+    line = next(x for x in drawn(ax).get_lines() if x.get_label() == "outcomes")
+    np.testing.assert_array_equal(line.get_xdata()[1:-1], np.sort(D.cdf(OUTCOMES)))
+
+
+def test_axes_are_made_where_none_are_given():
+    import matplotlib.pyplot as plt
+
+    ax = plotting.plot_pit(D, OUTCOMES)
+    assert len(ax.patches) > 5
+    plt.close(ax.figure)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plotting.plot_densities(D), "100 rows cannot be told apart"),
+        (lambda: plotting.plot_densities(D[:2], [1.0]), "y must have one value a row"),
+        (lambda: plotting.plot_densities(D[:2], coverage=1.5), "coverage"),
+        (lambda: plotting.plot_densities(D[:2], labels=["a"]), "labels must have one entry"),
+        (lambda: plotting.plot_comparison({}), "distributions is empty"),
+        (lambda: plotting.plot_comparison({"a": D[:1], "b": D[:2]}), "different numbers of rows"),
+        (lambda: plotting.plot_heatmap(MODEL, X, "a"), "feature must be a column number"),
+        (lambda: plotting.plot_heatmap(MODEL, X, 7), "feature must be a column number from 0 to 0"),
+        (lambda: plotting.plot_pit(D, OUTCOMES, bins=1), "bins must be an integer of at least 2"),
+        (lambda: plotting.sweep(X, 0, 1), "n_points must be an integer of at least 2"),
+    ],
+)
+def test_mistakes(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
