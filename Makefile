@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Set CI or JOBS to change how many tests run side by side.
 JOBS ?= 2
 
-.PHONY: demo test test-all lint format clean
+.PHONY: demo docs test test-all lint format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -14,6 +14,11 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/python examples/plot_demo.py
+	$(BIN)/mcdensity demo --output demo
+
+docs: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -n -q docs docs/_build/html
+	@echo "Documentation: docs/_build/html/index.html"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -31,4 +36,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv demo .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv demo docs/_build docs/gallery docs/api .mypy_cache .pytest_cache .ruff_cache

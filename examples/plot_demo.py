@@ -106,6 +106,8 @@ def main(folder="demo"):
     show_densities(axes[1, 0], toy, X_chosen, y_chosen, "Inverse sinusoid at x = -7, -3, 0, 3, 7",
                    "y", truth=simulator)  # fmt: skip
     show_calibration(axes[1, 1], toy, toy_split[1], toy_split[3], "Inverse sinusoid: calibration")
+    if not folder:
+        return None
     path = Path(folder) / "demo.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
@@ -114,6 +116,8 @@ def main(folder="demo"):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[-1])
-    parser.add_argument("--output", default="demo", help="folder to write to")
+    parser = argparse.ArgumentParser(
+        description="Fit two data sets, print predictions, and draw them."
+    )
+    parser.add_argument("--output", default="demo", help="folder to write to; empty: write nothing")
     main(parser.parse_args().output)

@@ -49,6 +49,8 @@ def main(folder="demo"):
                       rasterized=True)  # fmt: skip
         ax.plot(position, y, ".", color="#D55E00", ms=2.5, alpha=0.7)
         ax.set(title=name, xlabel=label, ylabel="y", xlim=places[[0, -1]], ylim=grid[[0, -1]])
+    if not folder:
+        return None
     path = Path(folder) / "density_models.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
@@ -57,6 +59,6 @@ def main(folder="demo"):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[-1])
-    parser.add_argument("--output", default="demo", help="folder to write to")
+    parser = argparse.ArgumentParser(description="Draw the nine density models of the paper.")
+    parser.add_argument("--output", default="demo", help="folder to write to; empty: write nothing")
     main(parser.parse_args().output)

@@ -217,3 +217,11 @@ def test_mixture_against_scipy():
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_beyond_the_support_the_density_is_small_not_missing():
+    d = get_simulator("InverseSinusoid").distribution([[0.0]])
+    for y in (-30.0, -11.0, 11.0, 30.0):
+        assert 0 <= d.pdf(y)[0] < 1e-6
+        assert d.cdf(y)[0] == pytest.approx(float(y > 0), abs=1e-6)
+        assert d.sf(y)[0] == pytest.approx(float(y < 0), abs=1e-6)

@@ -85,7 +85,9 @@ class LogLinear:
         if tails:
             # At least ten e-foldings over the width of the grid, so that little lies outside.
             least = 10 / (knots[:, -1:] - knots[:, :1])
-            ends = np.stack([rise[:, 0] / width[:, 0], -rise[:, -1] / width[:, -1]], axis=1)
+            outer, fall = width[:, [0, -1]], rise[:, [0, -1]] * [1, -1]
+            # The last two knots may be the same point.
+            ends = np.divide(fall, outer, out=np.zeros_like(outer), where=outer > 0)
             self.rate = np.maximum(ends, least)
             outside = np.exp(value[:, [0, -1]]) / self.rate
         else:

@@ -239,13 +239,13 @@ def build_contrast(
 ) -> ContrastSet:
     """Build the contrast set of the given data.
 
-    ======================  =============  =============
-    data                    ``"iid"``      ``"id"``
-    ======================  =============  =============
-    X, y                    Construction 1 Construction 2
-    with extra x or y       Construction 3 Construction 4
-    several y for one x     none           Construction 5
-    ======================  =============  =============
+    ===================  ==============  ==============
+    data                 ``"iid"``       ``"id"``
+    ===================  ==============  ==============
+    X, y                 Construction 1  Construction 2
+    with extra x or y    Construction 3  Construction 4
+    several y for one x  none            Construction 5
+    ===================  ==============  ==============
 
     Parameters
     ----------

@@ -236,6 +236,7 @@ class MCD(ConditionalEstimator):
         self.discriminator_ = make_discriminator(self.discriminator, self.discriminator_params)
         if self.verbose and hasattr(self.discriminator_, "verbose"):
             self.discriminator_.verbose = True
+        self.discriminator_.use_marginal(lambda u: self._target_map(self.marginal_.ppf(u)))
         self.discriminator_.fit(contrast, rng)
         self.ratio_ = contrast.ratio
         self.contrast_size_ = len(contrast)
