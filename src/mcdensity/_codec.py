@@ -37,13 +37,14 @@ _KNOWN = {
     "mcdensity.baselines.lscde": ("LSCDE",),
     "mcdensity.baselines.marginal": ("MarginalBaseline",),
     "mcdensity.baselines.mdn": ("MDN",),
-    "mcdensity.baselines.neural": ("ParameterNetwork",),
     "mcdensity.baselines.nnkcde": ("NNKCDE",),
     "mcdensity.baselines.rfcde": ("RFCDE", "FunctionalRFCDE"),
     "mcdensity.discriminators.adapters": (
         "LearnerDiscriminator", "_catboost_logit", "_decision_logit", "_lightgbm_logit",
         "_probability_logit", "_regression_logit", "_xgboost_logit",
     ),
+    "mcdensity.discriminators.auto": ("AutoDiscriminator", "_FoldExpert"),
+    "mcdensity.discriminators.exact": ("ExactDiscriminator",),
     "mcdensity.discriminators.linear": ("QuadraticDiscriminator",),
     "mcdensity.discriminators.neural": ("NeuralDiscriminator",),
     "mcdensity.discriminators.trees": ("BoostingDiscriminator",),
@@ -55,8 +56,10 @@ _KNOWN = {
         "StackedBatchNorm", "StackedDropout", "StackedLinear", "StackedNetwork",
     ),
     "mcdensity.networks.mlp": ("mlp", "mlp_plain"),
+    "mcdensity.networks.parameters": ("ParameterNetwork",),
     "mcdensity.networks.resnet": ("ResidualBlock", "resnet"),
     "mcdensity.networks.snn": ("snn",),
+    "mcdensity.networks.towers": ("MixtureTower", "NormalScores", "TwoTower"),
     "mcdensity.tables": ("TableEstimator", "TablePreparation"),
 }  # fmt: skip
 # Layers of torch that a network may be built of.

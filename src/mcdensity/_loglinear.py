@@ -124,7 +124,8 @@ class LogLinear:
         k = np.clip(index, 0, self.knots.shape[1] - 2)
         left, right = (np.take_along_axis(self.knots, k + i, axis=1) for i in (0, 1))
         a, b = (np.take_along_axis(self.value, k + i, axis=1) for i in (0, 1))
-        return left, right - left, a, b, k
+        # Two knots may be the same point, where a grid ends twice: no division by zero.
+        return left, np.maximum(right - left, 1e-300), a, b, k
 
     def _locate(self, sorted_rows: Array, values: Array) -> NDArray[np.intp]:
         """Number of the cell of each value: -1 and K - 1 are the tails, where there are any."""

@@ -167,27 +167,48 @@ class ContrastSet:
         extra_x, extra_y = self.x_pool[n:], self.y_pool[n:]
         x_test = rng.random(len(extra_x)) < test_size
         y_test = rng.random(len(extra_y)) < test_size
-        parts = []
-        for rows, more_x, more_y in ((~in_test, ~x_test, ~y_test), (in_test, x_test, y_test)):
-            with warnings.catch_warnings():
-                # A part of the rows allows fewer pairs; the user has been told of the whole.
-                warnings.filterwarnings("ignore", message="ratio", category=UserWarning)
-                parts.append(
-                    build_contrast(
-                        self.x_pool[:n][rows],
-                        self.y_pool[:n][rows, 0],
-                        construction=origin.kind,
-                        ratio=origin.ratio,
-                        X_unlabeled=extra_x[more_x] if more_x.any() else None,
-                        y_marginal=extra_y[more_y, 0] if more_y.any() else None,
-                        groups=None if origin.groups is None else origin.groups[rows],
-                        sample_weight=None
-                        if origin.row_weight is None
-                        else origin.row_weight[rows],
-                        random_state=rng,
-                    )
-                )
-        return parts[0], parts[1]
+        return (
+            self.part(~in_test, rng, extra_x[~x_test], extra_y[~y_test]),
+            self.part(in_test, rng, extra_x[x_test], extra_y[y_test]),
+        )
+
+    def part(
+        self,
+        rows: NDArray[np.bool_],
+        random_state: Any = None,
+        extra_x: NDArray[np.float64] | None = None,
+        extra_y: NDArray[np.float64] | None = None,
+    ) -> ContrastSet:
+        """Pair some of the labelled rows anew.
+
+        Parameters
+        ----------
+        rows : ndarray of bool
+            One a labelled row.
+        random_state : int, Generator, RandomState or None
+            Where the new pairs come from.
+        extra_x, extra_y : ndarray, optional
+            Rows of the pools without a target, and targets without an x; by default all.
+        """
+        if self.origin is None:
+            raise ValueError("Only a ContrastSet that build_contrast made can be split by row.")
+        origin, n = self.origin, self.origin.n_labeled
+        extra_x = self.x_pool[n:] if extra_x is None else extra_x
+        extra_y = self.y_pool[n:] if extra_y is None else extra_y
+        with warnings.catch_warnings():
+            # A part of the rows allows fewer pairs; the user has been told of the whole.
+            warnings.filterwarnings("ignore", message="ratio", category=UserWarning)
+            return build_contrast(
+                self.x_pool[:n][rows],
+                self.y_pool[:n][rows, 0],
+                construction=origin.kind,
+                ratio=origin.ratio,
+                X_unlabeled=extra_x if len(extra_x) else None,
+                y_marginal=extra_y[:, 0] if len(extra_y) else None,
+                groups=None if origin.groups is None else origin.groups[rows],
+                sample_weight=None if origin.row_weight is None else origin.row_weight[rows],
+                random_state=random_state,
+            )
 
 
 def stack_targets(

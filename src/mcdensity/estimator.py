@@ -137,10 +137,80 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
             raise ValueError(f"quantiles must lie strictly between 0 and 1, got {quantiles!r}.")
         return self._stream(X, lambda d: d.ppf_grid(q))
 
-    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> Array:
-        """Central interval that holds y with probability `coverage`, shape (n, 2)."""
+    def predict_interval(
+        self, X: ArrayLike, coverage: float = 0.9, conformal: bool = False
+    ) -> Array:
+        """Central interval that holds y with probability `coverage`, shape (n, 2).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+        coverage : float, default 0.9
+        conformal : bool, default False
+            Whether to use what `conformalize` learned. The interval then holds a new y with at
+            least this probability, whatever the model is worth, as long as the new row and those
+            of `conformalize` are exchangeable: on average over all of them, not for each x.
+        """
         check_coverage(coverage)
-        return self._stream(X, lambda d: d.interval(coverage))
+        if not conformal:
+            return self._stream(X, lambda d: d.interval(coverage))
+        check_is_fitted(self)
+        if not hasattr(self, "conformal_levels_"):
+            raise ValueError("conformal=True needs conformalize(X, y) on held-out rows before.")
+        n = len(self.conformal_levels_)
+        # Of n + 1 exchangeable rows the new one is as likely to have any rank; a little is added
+        # for the rounding of 1 - coverage.
+        rank = int(np.floor((n + 1) * (1 - coverage) + 1e-9))
+        if rank < 1:
+            raise ValueError(
+                f"coverage={coverage:g} needs at least {int(np.ceil(1 / (1 - coverage))) - 1} rows "
+                f"in conformalize, got {n}."
+            )
+        level = self.conformal_levels_[rank - 1]
+        if level <= 0:  # more outcomes than are allowed lay where the density is nothing
+            return np.tile([-np.inf, np.inf], (len(self._check_predict(X)), 1))
+        return self._stream(X, lambda d: d.ppf_grid([level, 1 - level]))
+
+    def conformalize(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from held-out rows how far into the tails outcomes really fall.
+
+        For ``predict_interval(..., conformal=True)``. The rows must not have been used by `fit`.
+        The score of a row is the probability, on the nearer side, of an outcome further out than
+        its own: min(F(y|x), 1 - F(y|x)).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+        y : array-like of shape (n,)
+
+        Returns
+        -------
+        self
+
+        References
+        ----------
+        Chernozhukov, Wüthrich, Zhu: Distributional conformal prediction, 2021.
+
+        Examples
+        --------
+        >>> from mcdensity import MCD
+        >>> from mcdensity.simulators import get_simulator
+        >>> X, y = get_simulator("EconDensity").sample(600, random_state=0)
+        >>> model = MCD("quadratic", random_state=0).fit(X[:300], y[:300])
+        >>> model.conformalize(X[300:], y[300:]).predict_interval(X[:2], conformal=True).shape
+        (2, 2)
+        """
+        check_is_fitted(self)
+        outcomes = self._check_points(y, "y").ravel()
+        X = self._check_predict(X)
+        if len(X) != len(outcomes) or len(X) == 0:
+            raise ValueError(f"X has {len(X)} rows and y has {len(outcomes)}; give as many.")
+        level = np.empty(len(X))
+        for rows in self._blocks(len(X)):
+            d = self._natural(X[rows])
+            level[rows] = np.minimum(d.cdf(outcomes[rows]), d.sf(outcomes[rows]))
+        self.conformal_levels_ = np.sort(level)
+        return self
 
     def predict_var(self, X: ArrayLike) -> Array:
         """Conditional variance of y given each row of X."""

@@ -62,10 +62,11 @@ class MCD(ConditionalEstimator):
 
     Parameters
     ----------
-    discriminator : str or object, default "mlp"
+    discriminator : str or object, default "auto"
         A name from `mcdensity.discriminators.list_discriminators`; any object with `fit` and
         `predict_proba` (or `predict`, for a regressor of the label); or a torch module, its class
         or a function that makes one, from (batch, p + 1) to one logit. It is cloned, never changed.
+        "auto" fits several, and mixes their densities as held-out rows ask for.
     marginal : str or object, default "tailed"
         A name from `mcdensity.marginals.list_marginals`, or an object with `fit`, `logpdf`, `cdf`
         and `ppf`. "kde" is the paper's kernel density; "tailed" is the same with a little of a
@@ -98,6 +99,8 @@ class MCD(ConditionalEstimator):
         The fitted discriminator; for a scikit-learn learner see its `learner_`.
     ratio_ : float
         The share of joint pairs that was achieved.
+    weights_ : dict
+        With ``discriminator="auto"``: the weight of each discriminator, and of the marginal.
     ratio_scores_ : dict
         With ``ratio="auto"``: cross-validated log-likelihood of each ratio that was tried.
     contrast_size_ : int
@@ -139,7 +142,7 @@ class MCD(ConditionalEstimator):
 
     def __init__(
         self,
-        discriminator: Any = "mlp",
+        discriminator: Any = "auto",
         marginal: Any = "tailed",
         construction: str = "auto",
         ratio: float | str = 0.05,
@@ -238,6 +241,8 @@ class MCD(ConditionalEstimator):
             self.discriminator_.verbose = True
         self.discriminator_.use_marginal(lambda u: self._target_map(self.marginal_.ppf(u)))
         self.discriminator_.fit(contrast, rng)
+        if hasattr(self.discriminator_, "weights_"):
+            self.weights_ = dict(self.discriminator_.weights_)
         self.ratio_ = contrast.ratio
         self.contrast_size_ = len(contrast)
         self.construction_ = contrast.construction

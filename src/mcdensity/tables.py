@@ -265,6 +265,7 @@ class TableEstimator(ConditionalEstimator):
             extra["X_unlabeled"] = preparation.transform(extra["X_unlabeled"])
         estimator = MCD() if self.estimator is None else clone(self.estimator)
         estimator.fit(preparation.transform(X), y, sample_weight, **extra)
+        self.__dict__.pop("conformal_levels_", None)
         self.preparation_, self.estimator_ = preparation, estimator
         self.target_ = None if getattr(y, "name", None) is None else str(y.name)  # type: ignore[union-attr]
         self.feature_names_in_ = preparation.feature_names_in_

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mcdensity._validation import as_generator, check_integer, check_number
 from mcdensity.estimator import ConditionalEstimator
-from mcdensity.networks.layers import StackedLinear
+from mcdensity.networks.parameters import ParameterNetwork, keep_members
 from mcdensity.networks.training import choose_device, seeded, train
 
 __all__ = ["NeuralEstimator", "ParameterNetwork"]
@@ -25,33 +25,6 @@ _LARGE = 5000
 # With fewer rows none is held out, and nothing chosen.
 _LEAST_ROWS = 10
 _MOST_VALIDATION_ROWS = 5000
-
-
-class ParameterNetwork(nn.Module):
-    """Hidden layers with tanh, and a linear path beside them, for several members at once.
-
-    Parameters
-    ----------
-    members, n_inputs, n_outputs, width, depth : int
-    """
-
-    def __init__(self, members: int, n_inputs: int, n_outputs: int, width: int, depth: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for i in range(depth):
-            layers += [StackedLinear(members, width if i else n_inputs, width), nn.Tanh()]
-        self.body = nn.Sequential(*layers)
-        self.head = StackedLinear(members, width, n_outputs)
-        self.skip = StackedLinear(members, n_inputs, n_outputs)
-        with torch.no_grad():
-            # At first x tells little: the density starts near that of all targets.
-            for layer in (self.head, self.skip):
-                layer.weight.mul_(0.1)
-                layer.bias.zero_()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return parameters, (members, rows, n_outputs), for x of shape (members, rows, p)."""
-        return self.head(self.body(x)) + self.skip(x)
 
 
 class NeuralEstimator(ConditionalEstimator):
@@ -146,7 +119,7 @@ class NeuralEstimator(ConditionalEstimator):
                 chosen = int(by_level.argmax())
                 self.validation_score_ = float(by_level[chosen])
             self.noise_ = float(levels[chosen])
-            _keep_members(module, slice(chosen * members, (chosen + 1) * members))
+            keep_members(module, slice(chosen * members, (chosen + 1) * members))
         self.module_ = module.cpu().eval()
         self._held = held[:members]
 
@@ -180,12 +153,3 @@ class NeuralEstimator(ConditionalEstimator):
             x = torch.as_tensor(X, dtype=torch.float32)
             members = next(self.module_.parameters()).shape[0]
             return self.module_(x.expand(members, -1, -1))
-
-
-def _keep_members(module: nn.Module, members: slice) -> None:
-    """Drop all other members of a stack."""
-    for part in module.modules():
-        for name, parameter in part.named_parameters(recurse=False):
-            setattr(part, name, nn.Parameter(parameter.detach()[members].clone()))
-        for name, buffer in part.named_buffers(recurse=False):
-            setattr(part, name, buffer[members].clone())

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["COMPARED", "DISCRIMINATORS", "check_method", "list_methods", "make_method"]
+__all__ = ["COMPARED", "DISCRIMINATORS", "MODERN", "check_method", "list_methods", "make_method"]
 
 # The compared methods in the order of the paper's tables; "Marginal" is the density of y alone.
 COMPARED = {
@@ -25,7 +25,10 @@ COMPARED = {
     "FlexCode:MLP": "flexcode-mlp",
     "Marginal": "marginal",
 }
+# Methods of other packages, see `mcdensity.benchmark.modern`.
+MODERN = ("NGBoost", "QuantileForest", "Treeffuser", "CatBoostUncertainty")
 DISCRIMINATORS = {
+    "MCD": "auto",
     "MCD:MLP": "mlp",
     "MCD:SNN": "snn",
     "MCD:GLU": "glu",
@@ -39,15 +42,18 @@ DISCRIMINATORS = {
     "MCD:ExtraTrees": "extra-trees",
     "MCD:Quadratic": "quadratic",
     "MCD:HistGB": "hist-gradient-boosting",
+    "MCD:TwoTower": "two-tower",
+    "MCD:Mixture": "mixture",
 }
 # Budgets of a run with --quick.
 _FEW_STEPS = {"steps": 60}
+_NEURAL = ("mlp", "snn", "glu", "resnet", "mlp-plain", "two-tower", "mixture")
 _FEW_TREES = {"n_estimators": 30}
 
 
 def list_methods() -> list[str]:
     """Return the names of all methods."""
-    return [*DISCRIMINATORS, "MCD:MLP:set", *COMPARED]
+    return [*DISCRIMINATORS, "MCD:MLP:set", *COMPARED, *MODERN]
 
 
 def check_method(name: str) -> str:
@@ -99,13 +105,19 @@ def make_method(name: str, seed: int, quick: bool = False, **mcd: Any) -> Any:
                 **{k: v for k, v in {**_FEW_STEPS, "n_trees": 20}.items() if k in known}
             )
         return estimator
+    if name in MODERN:
+        from mcdensity.benchmark import modern
+
+        return modern.MODERN[name](seed, quick)
     if name in DISCRIMINATORS or name == "MCD:MLP:set":
         from mcdensity import MCD
 
         # "MCD:MLP:set" trains on the pairs of the contrast set alone, as the paper does.
         discriminator = DISCRIMINATORS.get(name, "mlp")
         params: dict[str, Any] = {"fresh_pairs": False} if name.endswith(":set") else {}
-        if quick and discriminator in ("mlp", "snn", "glu", "resnet", "mlp-plain"):
+        if quick and discriminator == "auto":
+            params["portfolio"] = ("quadratic", "hist-gradient-boosting")
+        elif quick and discriminator in _NEURAL:
             params |= _FEW_STEPS
         elif quick and discriminator in ("catboost", "xgboost", "lightgbm"):
             params |= _FEW_TREES

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mcdensity.benchmark.methods import COMPARED, DISCRIMINATORS, make_method
+from mcdensity.benchmark.methods import COMPARED, DISCRIMINATORS, MODERN, make_method
 
 __all__ = ["PROTOCOLS", "Protocol", "get_protocol", "run_cell"]
 
@@ -306,7 +306,7 @@ PROTOCOLS = {
     for protocol in (
         Protocol(
             "density-models", "KL on the nine density models, n = 100", "kl_grid",
-            MODELS, ("MCD:MLP", *_TEN), _density_models, paper="density_models_kl.csv",
+            MODELS, ("MCD", "MCD:MLP", *_TEN), _density_models, paper="density_models_kl.csv",
             footnotes=(
                 _SCALE, _SIGMA,
                 "LinearGauss: the paper's package averages x over the batch, so that its training "
@@ -319,7 +319,8 @@ PROTOCOLS = {
         ),
         Protocol(
             "discriminators", "KL of MCD by discriminator, n = 100", "kl_grid",
-            MODELS, tuple(DISCRIMINATORS), _density_models, paper="discriminators_kl.csv",
+            MODELS, tuple(n for n in DISCRIMINATORS if n != "MCD"), _density_models,
+            paper="discriminators_kl.csv",
             columns=_DISCRIMINATOR_COLUMNS, footnotes=(_SCALE, _SIGMA),
         ),
         Protocol(
@@ -344,7 +345,7 @@ PROTOCOLS = {
         Protocol(
             "real-data", "Mean log-likelihood on standardised real data, at most 300 rows",
             "log_likelihood", (*_DATASETS.values(), "SDSSBoss"),
-            ("MCD:MLP", "MCD:CatBoost", *_TEN), _real, lower_is_better=False,
+            ("MCD", "MCD:MLP", "MCD:CatBoost", *_TEN, *MODERN), _real, lower_is_better=False,
             paper="real_datasets_mean_loglik.csv", rows=_DATASETS,
             footnotes=(
                 "WineRed and WineWhite have integer targets: a density can be as large as one "
@@ -390,8 +391,8 @@ PROTOCOLS = {
             "log_likelihood",
             ("BostonHousing", "Concrete", "Energy", "WineRed", "Yacht", "Kin8nm", "Power", "Naval",
              "Protein"),
-            ("MCD:MLP", "MCD:CatBoost", "NNKCDE", "NF", "LSCDE", "MDN", "KMN", "DeepCDE", "RFCDE",
-             "FlexCode:NN", "FlexCode:XGB", "Marginal"),
+            ("MCD", "MCD:MLP", "MCD:CatBoost", "NNKCDE", "NF", "LSCDE", "MDN", "KMN", "DeepCDE",
+             "RFCDE", "FlexCode:NN", "FlexCode:XGB", "Marginal", *MODERN),
             _uci, lower_is_better=False, seeds=10,
             limits={"Kin8nm": 5, "Power": 5, "Naval": 5, "Protein": 2}, time_limit=1800.0,
             footnotes=("WineRed and Naval have discrete targets: see the log-mass table.",),

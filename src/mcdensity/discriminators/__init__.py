@@ -21,6 +21,7 @@ __all__ = [
 
 # Name -> module and function or class in it; imported when asked for.
 _REGISTRY = {
+    "auto": "auto:AutoDiscriminator",
     "catboost": "trees:catboost",
     "elastic-net": "linear:elastic_net",
     "extra-trees": "trees:extra_trees",
@@ -28,11 +29,13 @@ _REGISTRY = {
     "hist-gradient-boosting": "trees:hist_gradient_boosting",
     "lightgbm": "trees:lightgbm",
     "mlp": "neural:mlp",
+    "mixture": "exact:mixture",
     "mlp-plain": "neural:mlp_plain",
     "quadratic": "linear:QuadraticDiscriminator",
     "random-forest": "trees:random_forest",
     "resnet": "neural:resnet",
     "snn": "neural:snn",
+    "two-tower": "exact:two_tower",
     "xgboost": "trees:xgboost",
 }
 

@@ -38,7 +38,7 @@ class Discriminator(BaseEstimator, ABC):
 
     ratio_: float
 
-    def use_marginal(self, quantile: Callable[[Array], Array]) -> None:  # noqa: B027
+    def use_marginal(self, quantile: Callable[[Array], Array]) -> None:
         """Take note, before `fit`, of the marginal's quantiles in the coordinate of the contrast.
 
         Only those that integrate over y, such as neural ones with ``loss="exact"``, need it.

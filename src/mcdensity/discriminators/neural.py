@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -35,6 +36,8 @@ _FINAL_QUANTILES = 256
 _CACHE = 1 << 18
 # A quarter of a batch are joint pairs, whatever the ratio.
 _JOINT_SHARE = 0.25
+# Values of y over which the exact loss normalises.
+_EXACT_POINTS = 16
 # Shapes of the networks by the number of observations; chosen on the nine density models of the
 # paper with 100 rows, and on the inverse sinusoid with 1400.
 _SMALL, _LARGE = 500, 10_000
@@ -75,6 +78,9 @@ class NeuralDiscriminator(Discriminator):
         The highest of the one-cycle schedule; by default 0.01 below 500 observations, else 0.02.
     weight_decay : float, default 0.01
         Of AdamW.
+    loss : {"bce", "exact"}, default "bce"
+        The paper's cross-entropy of joint and broken pairs, or its limit as the ratio goes to 0:
+        the conditional log-likelihood, normalised over values of y drawn from the marginal.
     class_weight : {"balanced", None}, default "balanced"
         Whether the two classes weigh the same in the loss, or as in the contrast set.
     validation_share : float, default 0.2
@@ -108,6 +114,7 @@ class NeuralDiscriminator(Discriminator):
         batch_size: int = 256,
         learning_rate: float | None = None,
         weight_decay: float = 1e-2,
+        loss: str = "bce",
         class_weight: str | None = "balanced",
         validation_share: float = 0.2,
         fresh_pairs: bool = True,
@@ -121,6 +128,7 @@ class NeuralDiscriminator(Discriminator):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
+        self.loss = loss
         self.class_weight = class_weight
         self.validation_share = validation_share
         self.fresh_pairs = fresh_pairs
@@ -143,7 +151,13 @@ class NeuralDiscriminator(Discriminator):
             # Single precision, whatever torch's default is at the moment.
             module = module.to(device=device, dtype=torch.float32)
             data = TrainingPairs(
-                contrast, members, self.validation_share, self.fresh_pairs, random_state, device
+                contrast,
+                members,
+                self.validation_share,
+                self.fresh_pairs,
+                random_state,
+                device,
+                self.__dict__.pop("_folds", None),
             )
             self.ratio_ = 0.5 if self.class_weight == "balanced" else contrast.ratio
             shift = float(logit(self.ratio_))
@@ -162,12 +176,29 @@ class NeuralDiscriminator(Discriminator):
                 factor = 1 / (1 - self.ratio_), 1 / self.ratio_
                 return factor[0] * joint.mean(1).sum() + factor[1] * broken.mean(1).sum()
 
+            rows = max(2, self.batch_size // _EXACT_POINTS)
+
+            def exact_loss() -> Tensor:
+                pairs, weight = data.batch(rows, 0)
+                # The same values of y for all rows of a batch, one from each stratum.
+                place = (
+                    np.arange(_EXACT_POINTS) + random_state.random(_EXACT_POINTS)
+                ) / _EXACT_POINTS
+                points = torch.as_tensor(self._quantile(place), dtype=torch.float32, device=device)
+                wide = pairs[:, :, None].expand(-1, -1, _EXACT_POINTS + 1, -1).clone()
+                wide[:, :, 1:, -1] = points
+                value = module(wide.flatten(1, 2)).reshape(wide.shape[:3])
+                gain = value[..., 0] - value[..., 1:].logsumexp(-1) + math.log(_EXACT_POINTS)
+                if weight is not None:
+                    gain = gain * weight
+                return -gain.mean(1).sum()
+
             def log_ratios(quantiles: int) -> Tensor:
                 return data.evaluate(module, quantiles) - shift
 
             self.n_steps_ = train(
                 module,
-                loss,
+                exact_loss if self.loss == "exact" else loss,
                 (lambda: data.score(log_ratios(_QUANTILES))) if data.held_out else None,
                 steps=steps,
                 learning_rate=learning_rate,
@@ -180,13 +211,31 @@ class NeuralDiscriminator(Discriminator):
                     if data.held_out
                     else (float(self.validation_share == 0), np.nan)
                 )
+                if data.held_out:
+                    self.held_gains_ = np.full(contrast.origin.n_labeled, np.nan)  # type: ignore[union-attr]
+                    gains = data.gains(log_ratios(_FINAL_QUANTILES), self.trust_)
+                    self.held_gains_[data.validation_rows] = gains.double().cpu().numpy()
                 if members > 1:
                     self.trust_ *= _AVERAGE_IS_SURER
+        self.__dict__.pop("_quantile", None)
         module = module.cpu()
         self.module_ = module.folded() if isinstance(module, StackedNetwork) else module.module
         return self
 
+    def use_marginal(self, quantile: Callable[[Array], Array]) -> None:
+        """Take note of the marginal's quantiles."""
+        if self.loss == "exact":
+            self._quantile = quantile
+
+    def use_folds(self, folds: NDArray[np.intp]) -> None:
+        """Take note of the fold of each observation: member e holds out fold e."""
+        self._folds = folds
+
     def _check(self, contrast: ContrastSet) -> None:
+        if self.loss not in ("bce", "exact"):
+            raise ValueError(f'loss must be "bce" or "exact", got {self.loss!r}.')
+        if self.loss == "exact" and not hasattr(self, "_quantile"):
+            raise ValueError('loss="exact" needs the marginal: fit the discriminator through MCD.')
         if self.class_weight not in ("balanced", None):
             raise ValueError(f'class_weight must be "balanced" or None, got {self.class_weight!r}.')
         for name, least in (("batch_size", 2), ("steps", 1), ("members", 1)):
@@ -216,6 +265,8 @@ class NeuralDiscriminator(Discriminator):
             _check_shape(params)
             usual = _SMALL_SHAPE if n < _SMALL else _MEDIUM_SHAPE if n < _LARGE else _LARGE_SHAPE
             members = self.members or (1 if few else usual["members"])
+            if hasattr(self, "_folds"):
+                members = int(self._folds.max()) + 1
             accepted = inspect.signature(self.module).parameters
             params = {k: v for k, v in usual.items() if k in accepted} | params
             params["members"] = members

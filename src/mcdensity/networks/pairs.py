@@ -33,6 +33,7 @@ class TrainingPairs:
         fresh_pairs: bool,
         rng: np.random.Generator,
         device: torch.device,
+        folds: NDArray[np.intp] | None = None,
     ) -> None:
         origin = contrast.origin
         if origin is None:
@@ -45,7 +46,9 @@ class TrainingPairs:
         unit = np.arange(n) if origin.groups is None else origin.groups
         units = contrast.n_observations
         self.held_out = validation_share > 0 and units >= LEAST_OBSERVATIONS
-        if self.held_out:
+        if self.held_out and folds is not None:
+            held = [np.flatnonzero(folds == e) for e in range(members)]
+        elif self.held_out:
             count = max(1, round(validation_share * units))
             # Folds of that size in turn, around the circle if the members need more than there are.
             order = rng.permutation(units)
@@ -133,6 +136,7 @@ class TrainingPairs:
         rows = [rng.permutation(np.flatnonzero(np.isin(unit, h))) for h in held]
         size = min(max(1, _MAX_VALIDATION_ROWS // self.members), *(len(r) for r in rows))
         chosen = np.stack([r[:size] for r in rows])
+        self.validation_rows = chosen
         self.validation_x, self.validation_y = self.x[chosen], self.y[chosen]
         row_weight = np.ones(chosen.shape)
         self.pool_weight = None

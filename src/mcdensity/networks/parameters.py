@@ -1,0 +1,48 @@
+"""A network from x to the parameters of a density, for several members at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mcdensity.networks.layers import StackedLinear
+
+__all__ = ["ParameterNetwork", "keep_members"]
+
+
+class ParameterNetwork(nn.Module):
+    """Hidden layers with tanh, and a linear path beside them, for several members at once.
+
+    Parameters
+    ----------
+    members, n_inputs, n_outputs, width, depth : int
+    """
+
+    def __init__(self, members: int, n_inputs: int, n_outputs: int, width: int, depth: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for i in range(depth):
+            layers += [StackedLinear(members, width if i else n_inputs, width), nn.Tanh()]
+        self.body = nn.Sequential(*layers)
+        self.head = StackedLinear(members, width, n_outputs)
+        self.skip = StackedLinear(members, n_inputs, n_outputs)
+        with torch.no_grad():
+            # At first x tells little: the density starts near that of all targets.
+            for layer in (self.head, self.skip):
+                layer.weight.mul_(0.1)
+                layer.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return parameters, (members, rows, n_outputs), for x of shape (members, rows, p)."""
+        return self.head(self.body(x)) + self.skip(x)
+
+
+def keep_members(module: nn.Module, members: slice | NDArray[np.intp]) -> None:
+    """Drop all other members of a stack."""
+    for part in module.modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            setattr(part, name, nn.Parameter(parameter.detach()[members].clone()))
+        for name, buffer in part.named_buffers(recurse=False):
+            setattr(part, name, buffer[members].clone())
