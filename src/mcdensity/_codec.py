@@ -192,7 +192,9 @@ class Writer:
         if _is_module(value):
             return self._network(value, where)
         if name is not None:
-            state = {k: self.encode(v, f"{where}.{k}") for k, v in vars(value).items()}
+            # What an object leaves out of its own state, such as a cache, is not saved either.
+            own = value.__getstate__() if "__getstate__" in vars(kind) else vars(value)
+            state = {k: self.encode(v, f"{where}.{k}") for k, v in own.items()}
             return _tag("object", {"class": name, "state": state})
         family = kind.__module__.split(".")[0]
         if kind.__name__ in _BOOSTING.get(family, ()):

@@ -162,9 +162,9 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         # for the rounding of 1 - coverage.
         rank = int(np.floor((n + 1) * (1 - coverage) + 1e-9))
         if rank < 1:
+            needed = int(np.ceil(1 / (1 - coverage) - 1e-9)) - 1
             raise ValueError(
-                f"coverage={coverage:g} needs at least {int(np.ceil(1 / (1 - coverage))) - 1} rows "
-                f"in conformalize, got {n}."
+                f"coverage={coverage:g} needs at least {needed} rows in conformalize, got {n}."
             )
         level = self.conformal_levels_[rank - 1]
         if level <= 0:  # more outcomes than are allowed lay where the density is nothing

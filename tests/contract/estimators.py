@@ -15,7 +15,11 @@ QUICK = {
     "xgboost": {"n_estimators": 30, "n_jobs": 1},
     "hist-gradient-boosting": {"max_iter": 30},
 }
-QUICK |= {name: {"steps": 40, "width": 16} for name in ("mlp", "mlp-plain", "resnet", "glu", "snn")}
+QUICK |= {
+    name: {"steps": 40, "width": 16}
+    for name in ("mlp", "mlp-plain", "resnet", "glu", "snn", "two-tower", "mixture")
+}
+QUICK["auto"] = {"portfolio": ("quadratic", "hist-gradient-boosting")}
 
 ESTIMATORS = {
     f"MCD-{name}": MCD(discriminator=name, discriminator_params=QUICK.get(name), random_state=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Self
 
@@ -33,7 +34,9 @@ _MOST_HELD_OUT = 1500
 # Points of y over which a density is normalised.
 _POINTS = 256
 _LEAST_WEIGHT = 0.02
-_CACHE_ROWS = 100_000
+_MOST_PAIRS = 2_000_000
+# A target with no more values than this, or a twentieth of the rows, is discrete.
+_FEW_VALUES = 15
 
 
 class AutoDiscriminator(Discriminator):
@@ -43,13 +46,15 @@ class AutoDiscriminator(Discriminator):
     that fold. The weights :math:`w_j` of the mixture :math:`\sum_j w_j f_j(y \mid x)`, with the
     marginal as one of its parts, maximise the likelihood of the held-out rows (a concave problem,
     solved by expectation and maximisation). The models of the folds are the ensemble: nothing is
-    fitted again. Boosting libraries, where they are installed, are asked only if trees help.
+    fitted again. A target with few different values is spread evenly over the cells between them.
+    Boosting libraries, where they are installed, are asked only if trees help.
 
     Parameters
     ----------
     portfolio : sequence of str, optional
         Names of discriminators; by default "quadratic", "two-tower", "mixture", "mlp" and
-        "hist-gradient-boosting", and "catboost" where trees help and it is installed.
+        "hist-gradient-boosting", and where trees help "catboost" (or "xgboost", or "lightgbm", the
+        first that is installed). With more than two million pairs only the networks.
     time_budget : float, optional
         Seconds after which no further discriminator is begun. Without one the result depends on
         the data and the seed alone.
@@ -88,16 +93,15 @@ class AutoDiscriminator(Discriminator):
         if origin is None or not hasattr(self, "_quantile"):
             raise ValueError("auto needs the marginal and the rows: fit it through MCD.")
         rng, start = random_state, time.monotonic()
+        contrast = _without_ties(contrast, rng)
         level = (np.arange(_POINTS) + 0.5) / _POINTS
         self._points = self._quantile(level)
-        self._normalisers: dict[str, dict[bytes, float]] = {}
         unit = np.arange(origin.n_labeled) if origin.groups is None else origin.groups
         units = contrast.n_observations
         self.ratio_ = 0.5
         experts: dict[str, Any] = {}
         if units < _LEAST_OBSERVATIONS:  # too few to judge by
-            experts["quadratic"] = _FoldExpert("quadratic")
-            experts["quadratic"].fit(contrast, None, self._points, rng)
+            experts["quadratic"] = _FoldExpert("quadratic", self._points).fit(contrast, rng)
             self.weights_, self.scores_ = {"quadratic": 0.5, "marginal": 0.5}, {}
             return self._finish(experts)
         count = next((k for n, k in _FOLDS if units < n), 1)
@@ -111,12 +115,18 @@ class AutoDiscriminator(Discriminator):
             return bool(experts) and self.time_budget is not None and spent > self.time_budget
 
         def consider(name: str) -> None:
-            expert = _NetworkExpert(name, self.verbose) if name in _NETWORKS else _FoldExpert(name)
-            expert.fit(contrast, folds, self._points, rng, self._quantile)
-            experts[name], gains[name] = expert.model, expert.gains
+            if name in _NETWORKS:
+                experts[name], gains[name] = _fit_network(
+                    name, contrast, folds, self._quantile, rng, self.verbose
+                )
+            else:
+                experts[name] = _FoldExpert(name, self._points)
+                gains[name] = experts[name].fit_folds(contrast, folds, rng)
 
         for name in names:
-            if not enough():
+            # Linear models and trees see all pairs at once; networks draw them.
+            large = name not in _NETWORKS and len(contrast) > _MOST_PAIRS
+            if not enough() and not (large and self.portfolio is None):
                 consider(name)
         weight = np.ones(len(unit)) if origin.row_weight is None else origin.row_weight
         weights = _weigh(gains, weight)
@@ -169,28 +179,10 @@ class AutoDiscriminator(Discriminator):
             out = np.full(shape, np.log(self.weights_["marginal"]))
         for name, expert in self.experts_.items():
             value = ratio(expert) - logit(expert.ratio_)
-            value -= self._log_normaliser(name, expert, X)[:, None]
+            if not getattr(expert, "normalised_", False):
+                value -= _log_normaliser(expert, X, self._points)[:, None]
             np.logaddexp(out, np.log(self.weights_[name]) + value, out=out)
         return out
-
-    def _log_normaliser(self, name: str, expert: Any, X: Array) -> Array:
-        """Return log Z of rows; those asked for lately are remembered."""
-        if getattr(expert, "normalised_", False):
-            return np.zeros(len(X))
-        known = self._normalisers.setdefault(name, {})
-        keys = [row.tobytes() for row in np.ascontiguousarray(X)]
-        new = [i for i, key in enumerate(keys) if key not in known]
-        if new:
-            if len(known) > _CACHE_ROWS:
-                known.clear()
-                new = list(range(len(keys)))
-            value = expert.logit_grid(X[new], self._points) - logit(expert.ratio_)
-            found = logsumexp(value, axis=1) - np.log(_POINTS)
-            known.update((keys[i], float(v)) for i, v in zip(new, found, strict=True))
-        return np.array([known[key] for key in keys])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_normalisers": {}}
 
     def allows_nan(self) -> bool:
         """Whether X may have missing values."""
@@ -205,85 +197,108 @@ class AutoDiscriminator(Discriminator):
         return "auto"
 
 
-class _NetworkExpert:
-    """A neural discriminator whose members hold out the folds."""
+def _without_ties(contrast: ContrastSet, rng: np.random.Generator) -> ContrastSet:
+    """Spread the targets of a discrete y over the cells between its values.
 
-    def __init__(self, name: str, verbose: bool) -> None:
-        self.name, self.verbose = name, verbose
+    Peaks at the values would make the likelihood of held-out rows as large as one likes, and the
+    sharpest network the best; spread, the likelihood is that of the values' probabilities.
+    """
+    y = contrast.y_pool[:, 0]
+    values = np.unique(y)
+    if not 2 < len(values) <= max(_FEW_VALUES, len(y) / 20):
+        return contrast
+    middle = (values[1:] + values[:-1]) / 2
+    first, last = 2 * values[0] - middle[0], 2 * values[-1] - middle[-1]
+    edges = np.concatenate([[first], middle, [last]])
+    cell = np.searchsorted(values, y)
+    low, high = edges[cell], edges[cell + 1]
+    spread = low + (high - low) * rng.random(len(y))
+    return replace(contrast, y_pool=spread[:, None])
 
-    def fit(
-        self,
-        contrast: ContrastSet,
-        folds: NDArray[np.intp],
-        points: Array,
-        rng: np.random.Generator,
-        quantile: Callable[[Array], Array],
-    ) -> None:
-        from mcdensity.discriminators import get_discriminator
 
-        self.model: Any = get_discriminator(self.name, verbose=self.verbose)
-        self.model.use_marginal(quantile)
-        self.model.use_folds(folds)
-        self.model.fit(contrast, rng)
-        self.gains = self.model.held_gains_
+def _fit_network(
+    name: str,
+    contrast: ContrastSet,
+    folds: NDArray[np.intp],
+    quantile: Callable[[Array], Array],
+    rng: np.random.Generator,
+    verbose: bool,
+) -> tuple[Any, Array]:
+    """Fit a network whose members hold out the folds; return it and the gains of held-out rows."""
+    from mcdensity.discriminators import get_discriminator
+
+    model: Any = get_discriminator(name, verbose=verbose)
+    model.use_marginal(quantile)
+    model.use_folds(folds)
+    model.fit(contrast, rng)
+    return model, model.held_gains_
 
 
 class _FoldExpert(Discriminator):
     """A discriminator fitted without each fold in turn; the densities are averaged."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, points: Array) -> None:
         self.name = name
+        self.points = points
 
-    def fit(  # type: ignore[override]
-        self,
-        contrast: ContrastSet,
-        folds: NDArray[np.intp] | None,
-        points: Array,
-        rng: np.random.Generator,
-        quantile: Any = None,
-    ) -> Self:
-        from mcdensity.discriminators import get_discriminator
+    ratio_ = 0.5
+    normalised_ = True
 
-        self.ratio_, self.normalised_, self._points = 0.5, True, points
-        self.models_: list[Any] = []
-        self.model = self
-        if folds is None:
-            self.models_.append(get_discriminator(self.name).fit(contrast, rng))
-            return self
+    def fit(self, contrast: ContrastSet, random_state: np.random.Generator) -> Self:
+        """Fit one model to all rows."""
+        self.models_ = [self._new().fit(contrast, random_state)]
+        return self
+
+    def fit_folds(
+        self, contrast: ContrastSet, folds: NDArray[np.intp], rng: np.random.Generator
+    ) -> Array:
+        """Fit a model without each fold; return the gains of the rows held out, NaN for others."""
         assert contrast.origin is not None
         n, groups = contrast.origin.n_labeled, contrast.origin.groups
         row_fold = folds if groups is None else folds[groups]
         gains = np.full(n, np.nan)
+        self.models_ = []
         for fold in range(int(folds.max()) + 1):
-            held = np.flatnonzero(row_fold == fold)
-            model = get_discriminator(self.name)
-            if self.name == "catboost":
-                model.learner.set_params(thread_count=1)
-            model.fit(contrast.part(row_fold != fold, rng), rng)
-            self.models_.append(model)
-            held = np.sort(rng.permutation(held)[:_MOST_HELD_OUT])
+            model = self._new().fit(contrast.part(row_fold != fold, rng), rng)
+            held = np.sort(rng.permutation(np.flatnonzero(row_fold == fold))[:_MOST_HELD_OUT])
             X, y = contrast.x_pool[held], contrast.y_pool[held]
             own = _ratio(model, model.logit_rows(X, y))[:, 0]
-            gains[held] = own - self._log_normaliser(model, X)
-        self.gains = gains
-        return self
+            # Trees have peaks narrower than any grid: with the row's own y among the points, none
+            # that it fell into is missed.
+            count = len(self.points)
+            rest = _log_normaliser(model, X, self.points) + np.log(count / (count + 1))
+            gains[held] = own - np.logaddexp(rest, own - np.log(count + 1))
+            self.models_.append(model)
+        return gains
 
-    def _log_normaliser(self, model: Any, X: Array) -> Array:
-        value = _ratio(model, model.logit_grid(X, self._points))
-        return logsumexp(value, axis=1) - np.log(len(self._points))
+    def _new(self) -> Any:
+        from mcdensity.discriminators import get_discriminator
+
+        model: Any = get_discriminator(self.name)
+        if self.name == "catboost":
+            model.learner.set_params(thread_count=1)
+        return model
 
     def _average(self, X: Array, value: Callable[[Any], Array]) -> Array:
         parts = [
-            _ratio(model, value(model)) - self._log_normaliser(model, X)[:, None]
+            _ratio(model, value(model)) - _log_normaliser(model, X, self.points)[:, None]
             for model in self.models_
         ]
         return logsumexp(parts, axis=0) - np.log(len(parts))
 
     def logit_rows(self, X: Array, Y: Array) -> Array:
+        """Log-ratio of the averaged densities at (X[i], Y[i, j])."""
         return self._average(X, lambda model: model.logit_rows(X, Y))
 
     def logit_grid(self, X: Array, grid: Array) -> Array:
+        """Log-ratio of the averaged densities at (X[i], grid[j])."""
         return self._average(X, lambda model: model.logit_grid(X, grid))
+
+
+def _log_normaliser(model: Any, X: Array, points: Array) -> Array:
+    """Log of the mean of exp T over quantiles of the marginal."""
+    value = _ratio(model, model.logit_grid(X, points))
+    return logsumexp(value, axis=1) - np.log(len(points))
 
 
 def _ratio(model: Any, logits: Array) -> Array:

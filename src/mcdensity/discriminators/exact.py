@@ -177,7 +177,9 @@ class ExactDiscriminator(Discriminator):
                 own = module.own(parameters, y)
                 if module.normalised:
                     return own
-                return own - _log_mean(module.grid(parameters, points))
+                # With a row's own y among the points no peak that it fell into is missed.
+                value = torch.cat([module.grid(parameters, points), own[..., None]], -1)
+                return own - _log_mean(value)
 
             def loss() -> Tensor:
                 weight, x, y = use, x_all, y_all

@@ -23,6 +23,7 @@ __all__ = ["MixtureTower", "NormalScores", "TwoTower"]
 _LOG_SCALES = (-6.0, 3.0)
 # What a grid of some hundred quantiles still resolves.
 _LOG_PRECISIONS = (-3.0, 3.5)
+_MOST = 100.0
 _COEFFICIENTS = 4
 
 
@@ -126,6 +127,8 @@ class TwoTower(nn.Module):
         log_precision = log_scale.clamp(*_LOG_PRECISIONS)
         precision = torch.exp(2 * log_precision)
         constant = log_precision - mean.square() * precision / 2
+        # Bounded, for the same reason: no peak may hide between the points of the normaliser.
+        of_y, of_square = of_y.clamp(-_MOST, _MOST), of_square.clamp(-3, _MOST)
         last = torch.stack([of_y, of_square, mean * precision, precision - 1, constant], -1)
         return torch.cat([free, last], -1)
 
