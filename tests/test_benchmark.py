@@ -145,6 +145,27 @@ def test_methods():
     assert len(twice) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("NGBoost", "ngboost"),
+        ("QuantileForest", "quantile_forest"),
+        ("CatBoostUncertainty", "catboost"),
+        ("Treeffuser", "treeffuser"),
+    ],
+)
+def test_methods_of_other_packages(name, package):
+    pytest.importorskip(package)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = 3 + 10 * X[:, 0] + 2 * rng.normal(size=200)
+    model = make_method(name, 0, quick=True).fit(X[:150], y[:150])
+    grid = np.linspace(-60, 60, 4000)
+    density = model.pdf_from_X(X[150:], grid)
+    np.testing.assert_allclose(density.sum(axis=1) * (grid[1] - grid[0]), 1, atol=0.01)
+    assert np.corrcoef(model.predict(X[150:]), y[150:])[0, 1] > 0.7
+
+
 def test_protocols():
     tables = {p.paper for p in PROTOCOLS.values() if p.paper}
     assert len(tables) == 8
@@ -153,7 +174,7 @@ def test_protocols():
             assert problem in protocol.problems, (protocol.name, problem)
             assert method in protocol.methods, (protocol.name, method)
     assert len(get_protocol("density-models").problems) == 9
-    assert len(get_protocol("density-models").methods) == 12
+    assert len(get_protocol("density-models").methods) == 13
     with pytest.raises(ValueError, match="'density' is not known; choose from density-models"):
         get_protocol("density")
     with pytest.raises(ValueError, match="'Econ' is not one of density-models"):

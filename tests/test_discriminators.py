@@ -30,7 +30,7 @@ from mcdensity.discriminators import (
     make_discriminator,
 )
 
-NEURAL = ["mlp", "mlp-plain", "resnet", "glu", "snn"]
+NEURAL = ["two-tower", "mixture", "mlp", "mlp-plain", "resnet", "glu", "snn"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:ratio=:UserWarning")
 
@@ -92,7 +92,10 @@ def test_scores_that_are_no_logits_are_refused():
 @pytest.mark.parametrize("name", list_discriminators())
 def test_registry_rows_and_grid_agree(name):
     quick = {"steps": 50} if name in NEURAL else {}
-    discriminator = get_discriminator(name, **quick).fit(contrast(100), np.random.default_rng(0))
+    pairs = contrast(100)
+    discriminator = get_discriminator(name, **quick)
+    discriminator.use_marginal(lambda u: np.quantile(pairs.y_pool, u))
+    discriminator.fit(pairs, np.random.default_rng(0))
     X, grid = np.linspace(-1, 1, 4)[:, None], np.linspace(-2, 2, 7)
     on_grid = discriminator.logit_grid(X, grid)
     by_row = discriminator.logit_rows(X, np.broadcast_to(grid, (4, 7)).copy())

@@ -503,7 +503,7 @@ def test_score_with_bad_weights():
 
 def test_verbose_shows_progress(capsys):
     X, y = normal_data(30)
-    model = MCD(discriminator_params={"steps": 5}, random_state=0, verbose=True)
+    model = MCD("mlp", discriminator_params={"steps": 5}, random_state=0, verbose=True)
     model.fit(X, y)
     out = capsys.readouterr()
     assert "training" in out.out + out.err

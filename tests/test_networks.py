@@ -166,7 +166,7 @@ def test_training_never_diverges(case):
         X, X_new = np.ones_like(X), np.ones_like(X_new)
     else:
         y, y_new = np.round(y), np.round(y_new)
-    model = MCD(random_state=0).fit(X, y)
+    model = MCD("mlp", random_state=0).fit(X, y)
     density = model.logpdf(X_new, y_new)
     assert np.isfinite(density).all()
     assert density.mean() > MarginalBaseline("tailed").fit(X, y).score(X_new, y_new) - 0.05
@@ -176,12 +176,12 @@ def test_torch_is_left_as_it_was():
     state, threads = torch.random.get_rng_state(), torch.get_num_threads()
     dtype = torch.get_default_dtype()
     X, y = data(50)
-    first = MCD(random_state=3).fit(X, y).predict(X)
+    first = MCD("mlp", random_state=3).fit(X, y).predict(X)
     assert torch.equal(state, torch.random.get_rng_state())
     assert torch.get_num_threads() == threads
     assert torch.get_default_dtype() == dtype
     torch.manual_seed(99)
-    np.testing.assert_array_equal(MCD(random_state=3).fit(X, y).predict(X), first)
+    np.testing.assert_array_equal(MCD("mlp", random_state=3).fit(X, y).predict(X), first)
 
 
 def test_held_out_observations_are_in_no_batch():
@@ -227,15 +227,15 @@ def test_held_out_observations_are_in_no_batch():
 )
 def test_every_parameter_changes_something(change):
     X, y = data(60)
-    usual = MCD(discriminator_params={"steps": 30}, random_state=0).fit(X, y)
-    other = MCD(discriminator_params={"steps": 30} | change, random_state=0).fit(X, y)
+    usual = MCD("mlp", discriminator_params={"steps": 30}, random_state=0).fit(X, y)
+    other = MCD("mlp", discriminator_params={"steps": 30} | change, random_state=0).fit(X, y)
     assert not np.allclose(usual.predict(X), other.predict(X), rtol=1e-6)
 
 
 def test_class_weight_changes_the_ratio():
     X, y = data(200)
     models = [
-        MCD(discriminator_params={"class_weight": w}, random_state=0).fit(X, y)
+        MCD("mlp", discriminator_params={"class_weight": w}, random_state=0).fit(X, y)
         for w in ("balanced", None)
     ]
     assert models[0].discriminator_.ratio_ == 0.5
@@ -247,18 +247,20 @@ def test_class_weight_changes_the_ratio():
 
 def test_batches_larger_than_the_data():
     X, y = data(30)
-    model = MCD(discriminator_params={"batch_size": 5000, "steps": 5}, random_state=0).fit(X, y)
+    model = MCD("mlp", discriminator_params={"batch_size": 5000, "steps": 5}, random_state=0).fit(
+        X, y
+    )
     assert np.isfinite(model.predict(X)).all()
 
 
 def test_very_few_rows():
     """Nothing can be held out of four rows: the result is the marginal, unless asked otherwise."""
     X, y = data(4)
-    model = MCD(random_state=0).fit(X, y)
+    model = MCD("mlp", random_state=0).fit(X, y)
     assert model.discriminator_.trust_ == 0
     marginal = MarginalBaseline("tailed").fit(X, y)
     np.testing.assert_allclose(model.predict(X), marginal.predict(X), rtol=1e-4, atol=1e-4)
-    trusted = MCD(discriminator_params={"validation_share": 0.0}, random_state=0).fit(X, y)
+    trusted = MCD("mlp", discriminator_params={"validation_share": 0.0}, random_state=0).fit(X, y)
     assert trusted.discriminator_.trust_ == 1
 
 
@@ -281,7 +283,7 @@ def test_any_default_dtype():
     torch.set_default_dtype(torch.float64)
     try:
         with torch.no_grad():
-            model = MCD(discriminator_params={"steps": 5}, random_state=0).fit(X, y)
+            model = MCD("mlp", discriminator_params={"steps": 5}, random_state=0).fit(X, y)
             assert np.isfinite(model.predict(X)).all()
     finally:
         torch.set_default_dtype(torch.float32)
@@ -304,7 +306,7 @@ def test_independent_pairs_hold_out_what_they_do_not_train_on():
 
 def test_far_features_and_empty_grids():
     X, y = data(30)
-    model = MCD(discriminator_params={"steps": 5}, normalize=False, random_state=0).fit(X, y)
+    model = MCD("mlp", discriminator_params={"steps": 5}, normalize=False, random_state=0).fit(X, y)
     assert np.isfinite(model.predict_quantiles([[1e40, -1e40]])).all()
     assert model.pdf_from_X(X, []).shape == (30, 0)
 
@@ -312,7 +314,7 @@ def test_far_features_and_empty_grids():
 def test_weights_and_groups_and_extra_data_together():
     X, _ = data(40)
     X, y, groups = stack_targets(X, np.random.default_rng(0).normal(size=(40, 3)))
-    model = MCD(discriminator_params={"steps": 20}, random_state=0)
+    model = MCD("mlp", discriminator_params={"steps": 20}, random_state=0)
     model.fit(
         X,
         y,
@@ -355,7 +357,7 @@ def test_bad_parameters(parameters, error, message):
     if parameters.get("device") == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     with pytest.raises(error, match=message):
-        MCD(discriminator_params=parameters, random_state=0).fit(*data(30))
+        MCD("mlp", discriminator_params=parameters, random_state=0).fit(*data(30))
 
 
 def test_a_module_that_returns_nan():

@@ -101,7 +101,15 @@ class Treeffuser(_Modern):
     """Diffusion with gradient boosted trees (Beltran-Velez et al., 2024)."""
 
     def _train(self, X: Array, y: Array) -> None:
-        self.learner_ = require("treeffuser", "bench").Treeffuser(seed=self.random_state)
+        try:
+            from treeffuser import Treeffuser as Learner
+        except ImportError as error:
+            raise ImportError(
+                "treeffuser is not installed. It asks for versions of scikit-learn and numpy that "
+                "this package does not work with; without its requirements it does work: "
+                "pip install --no-deps treeffuser einops jaxtyping ml-collections"
+            ) from error
+        self.learner_ = Learner(seed=self.random_state)
         self.learner_.fit(X, y[:, None])
 
     def _distribution(self, X: Array) -> GaussianMixtureDistribution:

@@ -102,7 +102,8 @@ class AutoDiscriminator(Discriminator):
         experts: dict[str, Any] = {}
         if units < _LEAST_OBSERVATIONS:  # too few to judge by
             experts["quadratic"] = _FoldExpert("quadratic", self._points).fit(contrast, rng)
-            self.weights_, self.scores_ = {"quadratic": 0.5, "marginal": 0.5}, {}
+            trust = units / (2 * _LEAST_OBSERVATIONS)
+            self.weights_, self.scores_ = {"quadratic": trust, "marginal": 1 - trust}, {}
             return self._finish(experts)
         count = next((k for n, k in _FOLDS if units < n), 1)
         part = rng.permutation(units) % _PARTS
