@@ -250,7 +250,7 @@ def test_auto_with_groups_weights_and_extra_rows():
 def test_the_portfolio_and_the_budget():
     X, y = sample(100)
     model = MCD(discriminator_params={"time_budget": 0.0}, random_state=0).fit(X, y)
-    assert set(model.weights_) <= {"quadratic", "marginal"}
+    assert set(model.weights_) <= {"mixture", "marginal"}
     model = MCD(discriminator_params={"portfolio": "quadratic"}, random_state=0).fit(X, y)
     assert set(model.weights_) <= {"quadratic", "marginal"}
     for wrong in (("quadratik",), (), ("auto",)):

@@ -55,7 +55,7 @@ def export(store: Store, folder: Path, command: str = "") -> list[Path]:
     write_file(folder / _CURVES, _rows_to_csv(curves))
     manifest = {
         "exported_at_commit": _commit(folder),
-        "uncommitted_changes": bool(_git(folder, "status", "--porcelain", "--", "src")),
+        "uncommitted_changes": bool(_git(folder, "status", "--porcelain", "--", ":/src")),
         "command": command,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": sorted({r.versions for r in results if r.versions}),

@@ -21,8 +21,8 @@ __all__ = ["AutoDiscriminator"]
 
 Array = NDArray[np.float64]
 
-_NETWORKS = ("two-tower", "mixture", "mlp")
-_FIRST = ("quadratic", *_NETWORKS, "hist-gradient-boosting")
+_NETWORKS = ("mixture", "mlp", "two-tower")
+_FIRST = (*_NETWORKS, "quadratic", "hist-gradient-boosting")
 # Asked only where trees help: the weight that those of scikit-learn must have.
 _BOOSTING = ("catboost", "xgboost", "lightgbm")
 _TREES_HELP = 0.05
@@ -31,9 +31,12 @@ _FOLDS = ((500, 5), (5000, 3), (20_000, 2))
 _PARTS = 5
 _LEAST_OBSERVATIONS = 20
 _MOST_HELD_OUT = 1500
+_MANY_OBSERVATIONS = 1000
 # Points of y over which a density is normalised.
 _POINTS = 256
-_LEAST_WEIGHT = 0.02
+_LEAST_WEIGHT = 0.05
+# With many rows a fold is enough to see that something is this far behind the best: it is given up.
+_FAR_BEHIND = 0.03
 _MOST_PAIRS = 2_000_000
 # A target with no more values than this, or a twentieth of the rows, is discrete.
 _FEW_VALUES = 15
@@ -52,7 +55,7 @@ class AutoDiscriminator(Discriminator):
     Parameters
     ----------
     portfolio : sequence of str, optional
-        Names of discriminators; by default "quadratic", "two-tower", "mixture", "mlp" and
+        Names of discriminators; by default "mixture", "mlp", "two-tower", "quadratic" and
         "hist-gradient-boosting", and where trees help "catboost" (or "xgboost", or "lightgbm", the
         first that is installed). With more than two million pairs only the networks.
     time_budget : float, optional
@@ -121,8 +124,11 @@ class AutoDiscriminator(Discriminator):
                     name, contrast, folds, self._quantile, rng, self.verbose
                 )
             else:
-                experts[name] = _FoldExpert(name, self._points)
-                gains[name] = experts[name].fit_folds(contrast, folds, rng)
+                best = max(gains.values(), key=np.nanmean) if gains else None
+                expert = _FoldExpert(name, self._points)
+                found = expert.fit_folds(contrast, folds, rng, best)
+                if found is not None:
+                    experts[name], gains[name] = expert, found
 
         for name in names:
             # Linear models and trees see all pairs at once; networks draw them.
@@ -251,25 +257,40 @@ class _FoldExpert(Discriminator):
         return self
 
     def fit_folds(
-        self, contrast: ContrastSet, folds: NDArray[np.intp], rng: np.random.Generator
-    ) -> Array:
-        """Fit a model without each fold; return the gains of the rows held out, NaN for others."""
+        self,
+        contrast: ContrastSet,
+        folds: NDArray[np.intp],
+        rng: np.random.Generator,
+        best: Array | None = None,
+    ) -> Array | None:
+        """Fit a model without each fold; return the gains of the rows held out, NaN for others.
+
+        With many rows None is returned after the first fold if it is far behind the best so far.
+        """
         assert contrast.origin is not None
         n, groups = contrast.origin.n_labeled, contrast.origin.groups
         row_fold = folds if groups is None else folds[groups]
         gains = np.full(n, np.nan)
         self.models_ = []
-        for fold in range(int(folds.max()) + 1):
+        count = int(folds.max()) + 1
+        if len(folds) >= _MANY_OBSERVATIONS:  # they take long, and have rows enough to be judged by
+            count = min(count, 2)
+        for fold in range(count):
             model = self._new().fit(contrast.part(row_fold != fold, rng), rng)
             held = np.sort(rng.permutation(np.flatnonzero(row_fold == fold))[:_MOST_HELD_OUT])
             X, y = contrast.x_pool[held], contrast.y_pool[held]
             own = _ratio(model, model.logit_rows(X, y))[:, 0]
             # Trees have peaks narrower than any grid: with the row's own y among the points, none
             # that it fell into is missed.
-            count = len(self.points)
-            rest = _log_normaliser(model, X, self.points) + np.log(count / (count + 1))
-            gains[held] = own - np.logaddexp(rest, own - np.log(count + 1))
+            m = len(self.points)
+            rest = _log_normaliser(model, X, self.points) + np.log(m / (m + 1))
+            gains[held] = own - np.logaddexp(rest, own - np.log(m + 1))
             self.models_.append(model)
+            if fold == 0 and best is not None and len(folds) >= _MANY_OBSERVATIONS:
+                behind = (best - gains)[np.isfinite(best - gains)]
+                error = behind.std() / np.sqrt(max(len(behind), 1))
+                if len(behind) and behind.mean() > _FAR_BEHIND + 2 * error:
+                    return None
         return gains
 
     def _new(self) -> Any:
