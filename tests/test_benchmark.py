@@ -137,7 +137,7 @@ def test_methods():
     for name in list_methods():
         assert hasattr(make_method(name, 0, quick=True), "fit")
     for wrong in ("MDM", "no_such_module:function"):
-        with pytest.raises(ValueError, match=f"'{wrong}' is not known; choose from MCD:MLP, .*MDN"):
+        with pytest.raises(ValueError, match=f"'{wrong}' is not known; choose from MCD, .*MDN"):
             check_method(wrong)
     with pytest.raises(ValueError, match="'os:no_such_function' cannot be loaded"):
         check_method("os:no_such_function")

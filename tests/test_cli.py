@@ -226,7 +226,7 @@ def test_mistakes_at_the_keyboard(arguments, code, message, folder, tmp_path, mo
 
 def test_interruption_leaves_no_file(tmp_path):
     make_table(4000).to_csv(tmp_path / "data.csv", index=False)
-    process = started("fit", "data.csv", "--target", "price", "--model", "nf", "-o", "model.mcd",
+    process = started("fit", "data.csv", "--target", "price", "-o", "model.mcd",
                       cwd=tmp_path, start_new_session=True)  # fmt: skip
     time.sleep(6)
     os.killpg(process.pid, signal.SIGINT)
