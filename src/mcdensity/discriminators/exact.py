@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 # Levels of noise to choose from for 100 rows, on standardised data; they shrink with n^(-1/6).
 _NOISE = {"mixture": (0.05, 0.15, 0.4), "two-tower": (0.07, 0.25)}
 _MEMBERS = {"mixture": 5, "two-tower": 3}
-_STEPS = {"mixture": 400, "two-tower": 340}
+_STEPS = {"mixture": 400, "two-tower": 330}
 _BATCH = {"mixture": 256, "two-tower": 128}
 _LEAST_OBSERVATIONS = 10
 _LARGE = 5000
@@ -67,7 +67,7 @@ class ExactDiscriminator(Discriminator):
     width, depth : int
         Of the hidden layers; by default 2 layers of 32 below 5000 observations, else of 64.
     steps : int, optional
-        Budget of training steps; by default 400 ("two-tower": 340) for 100 observations, growing
+        Budget of training steps; by default 400 ("two-tower": 330) for 100 observations, growing
         with the power 0.35 of their number up to 2500.
     batch_size : int, optional
         Rows in a step; by default 128 ("two-tower") or 256 ("mixture").
