@@ -160,7 +160,7 @@ def test_methods_of_other_packages(name, package):
     X = rng.normal(size=(200, 2))
     y = 3 + 10 * X[:, 0] + 2 * rng.normal(size=200)
     model = make_method(name, 0, quick=True).fit(X[:150], y[:150])
-    grid = np.linspace(-60, 60, 4000)
+    grid = np.linspace(-150, 150, 30_001)
     density = model.pdf_from_X(X[150:], grid)
     np.testing.assert_allclose(density.sum(axis=1) * (grid[1] - grid[0]), 1, atol=0.01)
     assert np.corrcoef(model.predict(X[150:]), y[150:])[0, 1] > 0.7
