@@ -151,7 +151,6 @@ def test_methods():
         ("NGBoost", "ngboost"),
         ("QuantileForest", "quantile_forest"),
         ("CatBoostUncertainty", "catboost"),
-        ("Treeffuser", "treeffuser"),
     ],
 )
 def test_methods_of_other_packages(name, package):
