@@ -314,7 +314,7 @@ PROTOCOLS = {
                 "The paper's text says that MCD loses JumpDiffusion; its table says ARMAJump.",
                 "Rows that MCD:MLP wins in the paper and not here (EconDensity, GaussianMixture, "
                 "JumpDiffusion, LinearGauss): our MDN, NF and KMN choose their noise on held-out "
-                "rows and are ensembles; MDN's 4.58 on JumpDiffusion becomes 1.1.",
+                "rows and are ensembles; MDN's 4.58 on JumpDiffusion becomes 1.5.",
             ),
         ),
         Protocol(
