@@ -224,10 +224,15 @@ def test_mistakes_at_the_keyboard(arguments, code, message, folder, tmp_path, mo
     assert sorted(os.listdir()) == before
 
 
+def heed_interrupts():
+    """What a shell starts in the background ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_interruption_leaves_no_file(tmp_path):
     make_table(4000).to_csv(tmp_path / "data.csv", index=False)
     process = started("fit", "data.csv", "--target", "price", "-o", "model.mcd",
-                      cwd=tmp_path, start_new_session=True)  # fmt: skip
+                      cwd=tmp_path, start_new_session=True, preexec_fn=heed_interrupts)  # fmt: skip
     time.sleep(6)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
