@@ -29,8 +29,10 @@ from mcdensity.discriminators import (
     list_discriminators,
     make_discriminator,
 )
+from mcdensity.discriminators.adapters import TargetMarginal
+from mcdensity.marginals import TailedDensity
 
-NEURAL = ["two-tower", "mixture", "mlp", "mlp-plain", "resnet", "glu", "snn"]
+NEURAL = ["flow", "two-tower", "mixture", "mlp", "mlp-plain", "resnet", "glu", "snn"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:ratio=:UserWarning")
 
@@ -94,7 +96,10 @@ def test_registry_rows_and_grid_agree(name):
     quick = {"steps": 50} if name in NEURAL else {}
     pairs = contrast(100)
     discriminator = get_discriminator(name, **quick)
-    discriminator.use_marginal(lambda u: np.quantile(pairs.y_pool, u))
+    law = TailedDensity().fit(pairs.y_pool[:, 0])
+    limits = float(pairs.y_pool.min()), float(pairs.y_pool.max())
+    marginal = TargetMarginal(law.ppf, law.cdf, law.logpdf, limits, limits)
+    discriminator.use_marginal(marginal)
     discriminator.fit(pairs, np.random.default_rng(0))
     X, grid = np.linspace(-1, 1, 4)[:, None], np.linspace(-2, 2, 7)
     on_grid = discriminator.logit_grid(X, grid)

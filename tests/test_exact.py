@@ -9,10 +9,13 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit, logsumexp
 
 from mcdensity import MCD, build_contrast, load, save, stack_targets
+from mcdensity._mixing import mixture_weights
 from mcdensity.baselines import MarginalBaseline
 from mcdensity.discriminators import get_discriminator
-from mcdensity.discriminators._mixing import mixture_weights
-from mcdensity.networks.towers import MixtureTower, NormalScores, TwoTower
+from mcdensity.discriminators.adapters import TargetMarginal
+from mcdensity.marginals import KernelDensity, TailedDensity
+from mcdensity.mcd import _TargetMap
+from mcdensity.networks.towers import FlowTower, MixtureTower, NormalScores, TwoTower, spline
 from mcdensity.simulators import get_simulator
 
 RNG = np.random.default_rng(0)
@@ -23,6 +26,14 @@ def sample(n=200, noise=0.5, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 2))
     return X, X[:, 0] + noise * rng.normal(size=n)
+
+
+def target_marginal(y):
+    """The marginal of targets that are not mapped."""
+    law = TailedDensity().fit(y)
+    limits = float(y.min()), float(y.max())
+    reach = 2 * limits[0] - limits[1], 2 * limits[1] - limits[0]
+    return TargetMarginal(law.ppf, law.cdf, law.logpdf, limits, reach)
 
 
 # The limit.
@@ -103,7 +114,7 @@ def test_the_loss_is_checked():
 
 
 def scores(y):
-    return NormalScores(np.quantile(y, LEVEL[::10]), LEVEL[::10])
+    return NormalScores.of(target_marginal(y))
 
 
 def test_normal_scores():
@@ -112,16 +123,19 @@ def test_normal_scores():
     points = torch.linspace(-1, 8, 300)
     z = found(points)
     assert (z.diff() >= 0).all()
-    inside = torch.as_tensor(np.quantile(y, [0.1, 0.5, 0.9]), dtype=torch.float32)
+    law = target_marginal(y)
+    inside = torch.as_tensor(law.quantile(np.array([0.1, 0.5, 0.9])), dtype=torch.float32)
     torch.testing.assert_close(
-        found(inside), torch.tensor([-1.2816, 0.0, 1.2816]), atol=0.02, rtol=0
+        found(inside), torch.tensor([-1.2816, 0.0, 1.2816]), atol=0.002, rtol=0
     )
+    density = torch.as_tensor(law.logpdf(inside.double().numpy()), dtype=torch.float32)
+    torch.testing.assert_close(found.both(inside)[1], density, atol=0.01, rtol=0)
     torch.testing.assert_close(found.shifted(inside, torch.zeros(3)), inside)
     step = found(found.shifted(inside, torch.full((3,), 0.3))) - found(inside)
     torch.testing.assert_close(step, torch.full((3,), 0.3), atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize("tower", [TwoTower, MixtureTower])
+@pytest.mark.parametrize("tower", [TwoTower, MixtureTower, FlowTower])
 def test_towers_say_the_same_in_all_ways(tower):
     torch.manual_seed(0)
     module = tower(scores(RNG.normal(size=2000)), 3, 4, 8, 2)
@@ -134,17 +148,77 @@ def test_towers_say_the_same_in_all_ways(tower):
     torch.testing.assert_close(own, torch.diagonal(grid, dim1=1, dim2=2))
 
 
-def test_the_mixture_needs_no_normaliser():
+@pytest.mark.parametrize("tower", [MixtureTower, FlowTower])
+def test_densities_need_no_normaliser(tower):
+    """The integral of f_Y exp T over all y is 1, whatever the parameters."""
     torch.manual_seed(0)
     y = np.random.default_rng(0).gamma(3.0, size=20_000)
-    module = MixtureTower(scores(y), 2, 3, 8, 2)
+    marginal = target_marginal(y)
+    module = tower(NormalScores.of(marginal), 2, 3, 8, 2)
     parameters = module.parameters_of(2 * torch.randn(1, 6, 3).expand(2, -1, -1))
-    points = torch.as_tensor(np.quantile(y, LEVEL), dtype=torch.float32)
-    total = module.grid(parameters, points).exp().mean(-1)
-    torch.testing.assert_close(total, torch.ones_like(total), atol=0.03, rtol=0)
+    points = np.linspace(-20, 40, 60_001)
+    ratio = module.grid(parameters, torch.as_tensor(points, dtype=torch.float32))
+    density = np.exp(ratio.detach().double().numpy() + marginal.logpdf(points))
+    np.testing.assert_allclose(density.sum(-1) * 0.001, 1, atol=0.02)
 
 
-@pytest.mark.parametrize("name", ["two-tower", "mixture", "auto"])
+def test_a_row_that_the_marginal_has_seen():
+    """What the marginal is too sure of is given back to the parts that do not rest on it."""
+    torch.manual_seed(0)
+    flow, y = FlowTower(scores(RNG.normal(size=500)), 2, 3, 8, 2), torch.randn(2, 6)
+    parameters = flow.parameters_of(torch.randn(2, 6, 3))
+    optimism = torch.rand(6)
+    torch.testing.assert_close(
+        flow.own(parameters, y, optimism), flow.own(parameters, y) + optimism, atol=1e-5, rtol=0
+    )
+    mixture = MixtureTower(scores(RNG.normal(size=500)), 2, 3, 8, 2)
+    parameters = mixture.parameters_of(torch.randn(2, 6, 3))
+    more = mixture.own(parameters, y, optimism) - mixture.own(parameters, y)
+    assert (more > 0).all()
+    assert (more < optimism).all()
+
+
+def test_the_spline_is_monotone_and_its_slope_is_right():
+    torch.manual_seed(0)
+    parameters = torch.randn(4, 23, dtype=torch.float64)
+    u = torch.linspace(-7, 7, 20_001, dtype=torch.float64).expand(4, -1)
+    value, log_slope = spline(u, parameters)
+    step = value.diff()
+    assert (step > 0).all()
+    middle = log_slope.exp()[:, 1:] + log_slope.exp()[:, :-1]
+    np.testing.assert_allclose(step.sum(1), 14, rtol=1e-9)
+    np.testing.assert_allclose((middle / 2 * 0.0007).sum(1), 14, rtol=1e-3)
+    outside = u.abs() > 5
+    torch.testing.assert_close(value[outside], u[outside])
+
+
+def test_the_target_map_and_its_inverse():
+    y = np.random.default_rng(0).standard_t(2, size=300)
+    mapped = _TargetMap(y, None)
+    points = np.concatenate([y, [-50.0, 60.0]])
+    back, log_slope = mapped.inverse(mapped(points, beyond=True))
+    np.testing.assert_allclose(back, points)
+    step = 1e-6
+    slope = (mapped(points + step, True) - mapped(points - step, True)) / (2 * step)
+    np.testing.assert_allclose(np.exp(-log_slope), slope, rtol=1e-4)
+    assert mapped(np.array([1e9]))[0] == mapped(y).max()
+    law = KernelDensity().fit(y)
+    density = mapped.marginal(law, 0.0)
+    grid = np.linspace(*density.reach, 200_001)
+    total = np.exp(density.logpdf(grid)).sum() * (grid[1] - grid[0])
+    assert total == pytest.approx(1, abs=1e-3)
+
+
+def test_densities_reach_beyond_the_targets():
+    """A flow and a mixture know a trend to lead out of the range of the targets."""
+    X, y = sample(300, noise=0.2)
+    for name in ("flow", "mixture"):
+        model = MCD(name, random_state=0).fit(X, y)
+        high = model.predict_distribution([[y.max() + 0.3, 0.0]])
+        assert high.sf(y.max())[0] > 0.4
+
+
+@pytest.mark.parametrize("name", ["two-tower", "mixture", "flow", "auto"])
 def test_where_x_tells_nothing_the_marginal_is_left(name):
     rng = np.random.default_rng(3)
     X, y = rng.normal(size=(300, 5)), rng.gamma(2.0, size=300)
@@ -153,7 +227,7 @@ def test_where_x_tells_nothing_the_marginal_is_left(name):
     assert model.score(X[150:], y[150:]) > marginal.score(X[150:], y[150:]) - 0.08
 
 
-@pytest.mark.parametrize("name", ["two-tower", "mixture"])
+@pytest.mark.parametrize("name", ["two-tower", "mixture", "flow"])
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -250,7 +324,7 @@ def test_auto_with_groups_weights_and_extra_rows():
 def test_the_portfolio_and_the_budget():
     X, y = sample(100)
     model = MCD(discriminator_params={"time_budget": 0.0}, random_state=0).fit(X, y)
-    assert set(model.weights_) <= {"mixture", "marginal"}
+    assert set(model.weights_) <= {"flow", "marginal"}
     model = MCD(discriminator_params={"portfolio": "quadratic"}, random_state=0).fit(X, y)
     assert set(model.weights_) <= {"quadratic", "marginal"}
     for wrong in (("quadratik",), (), ("auto",)):

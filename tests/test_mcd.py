@@ -99,7 +99,7 @@ def test_epsilon_bounds_the_ratio():
     for epsilon in (1e-6, 1e-3):
         model = MCD(discriminator=Sure(), epsilon=epsilon, normalize=False, random_state=0)
         model.fit(X, y)
-        log_ratio = model.logpdf(X, y) - MarginalBaseline("tailed").fit(X, y).logpdf(X, y)
+        log_ratio = model.logpdf(X, y) - MarginalBaseline("adaptive").fit(X, y).logpdf(X, y)
         upper = np.log((1 - epsilon) / epsilon) - logit(model.ratio_)
         z = model._target_map((y - model.y_mean_) / model.y_scale_) > 0
         np.testing.assert_allclose(log_ratio[z], upper, atol=0.02)

@@ -131,7 +131,7 @@ def test_learns_where_there_is_something(name):
     X, y = data(200)
     X_new, y_new = data(500, seed=1)
     model = MCD(discriminator=name, random_state=0).fit(X, y)
-    gain = model.score(X_new, y_new) - MarginalBaseline("tailed").fit(X, y).score(X_new, y_new)
+    gain = model.score(X_new, y_new) - MarginalBaseline("adaptive").fit(X, y).score(X_new, y_new)
     # The most there is to gain: the mutual information, 0.5 log(1 + 1 / 0.5²) = 0.80.
     assert 0.4 < gain < 0.9
     assert model.discriminator_.trust_ > 0.5
@@ -143,7 +143,7 @@ def test_says_so_where_there_is_nothing(name):
     X, y = rng.normal(size=(200, 5)), rng.normal(size=200)
     model = MCD(discriminator=name, random_state=0).fit(X, y)
     X_new, y_new = rng.normal(size=(500, 5)), rng.normal(size=500)
-    loss = MarginalBaseline("tailed").fit(X, y).score(X_new, y_new) - model.score(X_new, y_new)
+    loss = MarginalBaseline("adaptive").fit(X, y).score(X_new, y_new) - model.score(X_new, y_new)
     assert loss < 0.05
 
 
@@ -169,7 +169,7 @@ def test_training_never_diverges(case):
     model = MCD("mlp", random_state=0).fit(X, y)
     density = model.logpdf(X_new, y_new)
     assert np.isfinite(density).all()
-    assert density.mean() > MarginalBaseline("tailed").fit(X, y).score(X_new, y_new) - 0.05
+    assert density.mean() > MarginalBaseline("adaptive").fit(X, y).score(X_new, y_new) - 0.05
 
 
 def test_torch_is_left_as_it_was():
@@ -258,7 +258,7 @@ def test_very_few_rows():
     X, y = data(4)
     model = MCD("mlp", random_state=0).fit(X, y)
     assert model.discriminator_.trust_ == 0
-    marginal = MarginalBaseline("tailed").fit(X, y)
+    marginal = MarginalBaseline("adaptive").fit(X, y)
     np.testing.assert_allclose(model.predict(X), marginal.predict(X), rtol=1e-4, atol=1e-4)
     trusted = MCD("mlp", discriminator_params={"validation_share": 0.0}, random_state=0).fit(X, y)
     assert trusted.discriminator_.trust_ == 1
@@ -273,7 +273,7 @@ def test_few_rows_of_noise_cost_little(n, construction):
         X, y = rng.normal(size=(n, 2)), rng.normal(size=n)
         X_new, y_new = rng.normal(size=(200, 2)), rng.normal(size=200)
         model = MCD(construction=construction, ratio=0.3, random_state=seed).fit(X, y)
-        marginal = MarginalBaseline("tailed").fit(X, y)
+        marginal = MarginalBaseline("adaptive").fit(X, y)
         losses.append(marginal.score(X_new, y_new) - model.score(X_new, y_new))
     assert np.mean(losses) < 0.2
 

@@ -48,6 +48,7 @@ _KNOWN = {
     "mcdensity.discriminators.linear": ("QuadraticDiscriminator",),
     "mcdensity.discriminators.neural": ("NeuralDiscriminator",),
     "mcdensity.discriminators.trees": ("BoostingDiscriminator",),
+    "mcdensity.marginals.adaptive": ("AdaptiveDensity",),
     "mcdensity.marginals.kde": ("KernelDensity",),
     "mcdensity.marginals.tailed": ("TailedDensity",),
     "mcdensity.mcd": ("MCD", "_TargetMap"),
@@ -59,7 +60,7 @@ _KNOWN = {
     "mcdensity.networks.parameters": ("ParameterNetwork",),
     "mcdensity.networks.resnet": ("ResidualBlock", "resnet"),
     "mcdensity.networks.snn": ("snn",),
-    "mcdensity.networks.towers": ("MixtureTower", "NormalScores", "TwoTower"),
+    "mcdensity.networks.towers": ("FlowTower", "MixtureTower", "NormalScores", "TwoTower"),
     "mcdensity.tables": ("TableEstimator", "TablePreparation"),
 }  # fmt: skip
 # Layers of torch that a network may be built of.

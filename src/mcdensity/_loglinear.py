@@ -13,17 +13,26 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LogLinear", "resolve"]
+__all__ = ["LogLinear", "fill_up", "is_shared", "resolve"]
 
 Array = NDArray[np.float64]
 
 # exp(-700) is the smallest round power that is still a normal number.
 _FLOOR = 700.0
-# A row is resolved when neither a cell nor all of them may miss more than this share of the mass.
+# A row is resolved when neither the mass of a cell nor that left of a knot may be off by more, and
+# the density itself by no more than the last.
 _CELL_TOLERANCE = 2e-4
 _TOTAL_TOLERANCE = 1e-3
+_EVEN_TOLERANCE = 8e-3
 _ROUNDS = 8
 _NEW_KNOTS = 64
+# So few values are looked up by counting.
+_FEW = 16
+
+
+def is_shared(rows: Array) -> bool:
+    """Whether all rows are one and the same, broadcast."""
+    return len(rows) > 1 and rows.strides[0] == 0
 
 
 def _mean_exponential(d: Array) -> Array:
@@ -42,6 +51,10 @@ def _log1p_ratio(z: Array) -> Array:
 
 def _search(sorted_rows: Array, values: Array) -> NDArray[np.intp]:
     """For each row the index of the last entry that is not larger than the value, -1 if none."""
+    if is_shared(sorted_rows):
+        return np.searchsorted(sorted_rows[0], values, side="right") - 1
+    if is_shared(values) and values.shape[1] <= _FEW:
+        return np.stack([(sorted_rows <= v).sum(axis=1) for v in values[0]], axis=1) - 1
     index = np.empty(values.shape, dtype=np.intp)
     for i, (row, value) in enumerate(zip(sorted_rows, values, strict=True)):
         index[i] = np.searchsorted(row, value, side="right")
@@ -194,36 +207,44 @@ class LogLinear:
         return self._assemble(index, below, inner, above)
 
 
-def _cell_error(knots: Array, value: Array) -> tuple[Array, Array]:
+def _cell_error(knots: Array, value: Array) -> tuple[Array, Array, Array]:
     """Estimate, for each cell, the share of the mass that the log-linear rule may miss.
 
-    Returns the error where the function bends, and that where it jumps.
+    Returns the error where the function bends, that where it jumps, and the mass of the cells.
 
     The two neighbouring cells, prolonged into a cell, lie above or below its own straight line by
     `left` and `right` at its middle. Where both lie on the same side the function bends: for a
     parabola the true line is a quarter of their harmonic mean away. Where they lie on different
     sides the function jumps, and the jump may be anywhere in the cell.
     """
-    width = np.diff(knots, axis=1)
+    width = np.diff(knots[:1] if is_shared(knots) else knots, axis=1)
     rise = np.diff(value, axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        slope = np.where(width > 0, rise / width, 0.0)
-    before = np.concatenate([slope[:, :1], slope[:, :-1]], axis=1)
-    after = np.concatenate([slope[:, 1:], slope[:, -1:]], axis=1)
-    left = (before - slope) * width / 2
-    right = (slope - after) * width / 2
-    top = np.maximum(value[:, :-1], value[:, 1:])
-    full = width * np.exp(top)
-    mass = full * _mean_exponential(np.abs(rise))
-
-    same = left * right > 0
-    with np.errstate(invalid="ignore", divide="ignore"):
-        bend = np.where(same, 2 * left * right / (left + right), 0.0)
-        jumpiness = np.where(rise != 0, np.minimum(np.abs(left), np.abs(right)) / np.abs(rise), 0.0)
-    bent = mass * np.abs(np.expm1(np.minimum(bend / 4, 60.0))) * (2 / 3)
-    jumped = (full - mass) * np.minimum(jumpiness, 0.5)
+    kink = np.diff(rise * np.divide(1, width, out=np.zeros_like(width), where=width > 0), axis=1)
+    left, right = np.zeros_like(rise), np.zeros_like(rise)
+    np.multiply(kink, width[:, 1:] / -2, out=left[:, 1:])
+    np.multiply(kink, width[:, :-1] / -2, out=right[:, :-1])
+    density = np.exp(value)
+    flat = np.abs(rise) < 1e-6
+    mass = np.diff(density, axis=1) / np.where(flat, 1.0, rise)
+    np.copyto(mass, density[:, 1:], where=flat)
+    mass *= width
     total = mass.sum(axis=1, keepdims=True)
-    return np.where(same, bent, 0) / total, np.where(same, 0, jumped) / total
+    mass /= total
+
+    product = left * right
+    same = product > 0
+    bend = np.divide(product, left + right, out=np.zeros_like(rise), where=same)
+    bent = (np.exp(np.minimum(bend / 2, 60.0)) - 1) * mass
+    bent = np.abs(bent, out=bent) * (2 / 3)
+    jumped = np.zeros_like(rise)
+    jumps = ~same & (product < 0) & ~flat
+    if jumps.any():
+        row, cell = np.nonzero(jumps)
+        low = np.minimum(np.abs(left[jumps]), np.abs(right[jumps]))
+        full = np.maximum(density[row, cell], density[row, cell + 1])
+        full = full * np.broadcast_to(width, rise.shape)[jumps] / total[row, 0] - mass[jumps]
+        jumped[jumps] = full * np.minimum(low / np.abs(rise[jumps]), 0.5)
+    return bent, jumped, mass
 
 
 def _new_knots(knots: Array, error: Array) -> Array:
@@ -271,14 +292,18 @@ def resolve(
     done: list[tuple[NDArray[np.intp], Array, Array]] = []
     value = _capped(value)
     for _ in range(_ROUNDS):
-        bent, jumped = _cell_error(all_knots, value - value.max(axis=1, keepdims=True))
+        bent, jumped, mass = _cell_error(all_knots, value - value.max(axis=1, keepdims=True))
         if fixed_ends:
             bent[:, [0, -1]] = jumped[:, [0, -1]] = 0
-        # Bends miss mass of one sign, which adds up; the places of jumps are off at random.
+        # Bends miss mass of one sign, which adds up; but what is missed everywhere alike, as of a
+        # normal density, only changes the constant. The places of jumps are off at random.
+        missed = bent.sum(axis=1)
+        uneven = bent - missed[:, None] * mass
         active = (
-            (bent.max(axis=1) > _CELL_TOLERANCE)
-            | (bent.sum(axis=1) > _TOTAL_TOLERANCE)
-            | (np.sqrt((jumped**2).sum(axis=1)) > _TOTAL_TOLERANCE)
+            (missed > _EVEN_TOLERANCE)
+            | (np.abs(uneven).max(axis=1) > _CELL_TOLERANCE)
+            | (np.abs(np.cumsum(uneven, axis=1)).max(axis=1) > _TOTAL_TOLERANCE)
+            | (np.einsum("ij,ij->i", jumped, jumped) > _TOTAL_TOLERANCE**2)
         )
         error = bent + jumped
         active &= (error > _CELL_TOLERANCE / 20).any(axis=1)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mcdensity._loglinear import LogLinear, fill_up, resolve
+from mcdensity._loglinear import LogLinear, fill_up, is_shared, resolve
 from mcdensity._validation import as_generator
 
 __all__ = ["ConditionalDistribution", "GridDistribution"]
@@ -519,11 +519,6 @@ class GridDistribution(ConditionalDistribution):
             enough = self._mass_above(middle) >= coverage
             low, high = np.where(enough, middle, low), np.where(enough, high, middle)
         return [_region(*row) for row in zip(y, value, reach, low, strict=True)]
-
-
-def is_shared(rows: Array) -> bool:
-    """Whether all rows are one and the same, broadcast."""
-    return len(rows) > 1 and rows.strides[0] == 0
 
 
 def _falling(n: int, k: int) -> int:

@@ -28,8 +28,8 @@ __all__ = ["ConditionalEstimator"]
 
 Array = NDArray[np.float64]
 
-# Densities worked at once, rows times points: each array of a block then takes 16 MB.
-_BLOCK = 1 << 21
+# Densities worked at once, rows times points: the arrays of a block then stay in the cache.
+_BLOCK = 1 << 17
 _MIN_ROWS = 4
 # With a reference the first knots are evenly spaced in its normal scores.
 _SCORES = np.linspace(-7, 7, 225)

@@ -15,9 +15,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from mcdensity._validation import as_generator, weighted_quantile
 from mcdensity.contrast import build_contrast
 from mcdensity.discriminators import make_discriminator
+from mcdensity.discriminators.adapters import TargetMarginal
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
 from mcdensity.estimator import ConditionalEstimator
-from mcdensity.marginals import get_marginal
+from mcdensity.marginals import AdaptiveDensity, get_marginal
 
 __all__ = ["MCD"]
 
@@ -25,6 +26,8 @@ Array = NDArray[np.float64]
 
 _RATIOS = (0.02, 0.05, 0.15, 0.5)
 _FOLDS = 3
+# With fewer targets, or more, the marginal's optimism about those it has seen is not asked for.
+_LEAST_HELD_OUT, _MOST_HELD_OUT, _PARTS = 10, 5000, 20
 # The discriminator sees targets up to this many standard deviations as they are.
 _LINEAR = 4.0
 
@@ -34,7 +37,7 @@ class _TargetMap:
 
     In units of a robust standard deviation it leaves y as it is up to four of them, and grows like
     a logarithm beyond, so that a wild outlier does not squeeze all other targets into a point.
-    Targets beyond those seen count as the outermost: no discriminator knows better.
+    Targets beyond those seen count as the outermost, unless a discriminator knows better.
     """
 
     def __init__(self, y: Array, weight: Array | None) -> None:
@@ -44,11 +47,36 @@ class _TargetMap:
         # y is standardised: its standard deviation is 1.
         self.scale = min(1.0, (high - low) / 1.349) if high > low else 1.0
 
-    def __call__(self, y: Array) -> Array:
-        value = (np.clip(y, *self.range) - self.middle) / self.scale
+    def __call__(self, y: Array, beyond: bool = False) -> Array:
+        y = y if beyond else np.clip(y, *self.range)
+        value = (y - self.middle) / self.scale
         size = np.abs(value)
         far = _LINEAR + np.log1p(np.maximum(size - _LINEAR, 0))
         return np.where(size <= _LINEAR, value, np.sign(value) * far)
+
+    def inverse(self, value: Array) -> tuple[Array, Array]:
+        """Return y, and the logarithm of the slope of y there."""
+        beyond = np.clip(np.abs(value) - _LINEAR, 0, 700)
+        size = np.minimum(np.abs(value), _LINEAR) + np.expm1(beyond)
+        return self.middle + self.scale * np.sign(value) * size, np.log(self.scale) + beyond
+
+    def marginal(self, marginal: Any, optimism: Array | float) -> TargetMarginal:
+        """Return the marginal of the mapped targets."""
+
+        def logpdf(value: Array) -> Array:
+            y, log_slope = self.inverse(value)
+            return marginal.logpdf(y) + log_slope
+
+        low, high = self.range
+        reach = np.array([2 * low - high, 2 * high - low])
+        return TargetMarginal(
+            quantile=lambda level: self(marginal.ppf(level)),
+            cdf=lambda value: marginal.cdf(self.inverse(value)[0]),
+            logpdf=logpdf,
+            limits=tuple(self(np.array(self.range))),
+            reach=tuple(self(reach, beyond=True)),
+            optimism=optimism,
+        )
 
 
 class MCD(ConditionalEstimator):
@@ -67,10 +95,11 @@ class MCD(ConditionalEstimator):
         `predict_proba` (or `predict`, for a regressor of the label); or a torch module, its class
         or a function that makes one, from (batch, p + 1) to one logit. It is cloned, never changed.
         "auto" fits several, and mixes their densities as held-out rows ask for.
-    marginal : str or object, default "tailed"
+    marginal : str or object, default "adaptive"
         A name from `mcdensity.marginals.list_marginals`, or an object with `fit`, `logpdf`, `cdf`
         and `ppf`. "kde" is the paper's kernel density; "tailed" is the same with a little of a
-        heavy-tailed density, so that a target just beyond those seen is unlikely, not impossible.
+        heavy-tailed density, so that a target just beyond those seen is unlikely, not impossible;
+        "adaptive" mixes kernels of several widths and two simple laws as held-out targets ask for.
     construction : {"auto", "id", "iid"}, default "auto"
         How pairs are made, see `mcdensity.build_contrast`; "auto" is "id".
     ratio : float or "auto", default 0.05
@@ -143,7 +172,7 @@ class MCD(ConditionalEstimator):
     def __init__(
         self,
         discriminator: Any = "auto",
-        marginal: Any = "tailed",
+        marginal: Any = "adaptive",
         construction: str = "auto",
         ratio: float | str = 0.05,
         normalize: bool = True,
@@ -239,13 +268,34 @@ class MCD(ConditionalEstimator):
         self.discriminator_ = make_discriminator(self.discriminator, self.discriminator_params)
         if self.verbose and hasattr(self.discriminator_, "verbose"):
             self.discriminator_.verbose = True
-        self.discriminator_.use_marginal(lambda u: self._target_map(self.marginal_.ppf(u)))
+        optimism: Array | float = 0.0
+        if self.discriminator_.extrapolates:
+            optimism = self._optimism(targets, weights, len(y), rng)
+        self.discriminator_.use_marginal(self._target_map.marginal(self.marginal_, optimism))
         self.discriminator_.fit(contrast, rng)
         if hasattr(self.discriminator_, "weights_"):
             self.weights_ = dict(self.discriminator_.weights_)
         self.ratio_ = contrast.ratio
         self.contrast_size_ = len(contrast)
         self.construction_ = contrast.construction
+
+    def _optimism(
+        self, targets: Array, weights: Array | None, n: int, rng: np.random.Generator
+    ) -> Array | float:
+        """By how much the marginal is too sure of the labelled targets, for it has seen them."""
+        if not _LEAST_HELD_OUT <= len(targets) < _MOST_HELD_OUT:
+            return 0.0
+        part = rng.permutation(len(targets)) % _PARTS
+        known, out = self.marginal_.logpdf(targets), np.zeros(len(targets))
+        if isinstance(self.marginal_, AdaptiveDensity):
+            return np.nan_to_num(known - self.marginal_.held_out_)[:n]
+        for k in range(_PARTS):
+            seen = part != k
+            if np.ptp(targets[seen]) > 0:
+                share = None if weights is None else weights[seen]
+                other = get_marginal(self.marginal).fit(targets[seen], sample_weight=share)
+                out[~seen] = known[~seen] - other.logpdf(targets[~seen])
+        return out[:n]
 
     def _choose_ratio(
         self,
@@ -285,10 +335,13 @@ class MCD(ConditionalEstimator):
         return np.minimum(logits, upper) - logit(self.discriminator_.ratio_)
 
     def _log_ratio_grid(self, X: Array, grid: Array) -> Array:
-        return self._log_ratio(self.discriminator_.logit_grid(X, self._target_map(grid)))
+        return self._log_ratio(self.discriminator_.logit_grid(X, self._mapped(grid)))
 
     def _log_ratio_rows(self, X: Array, Y: Array) -> Array:
-        return self._log_ratio(self.discriminator_.logit_rows(X, self._target_map(Y)))
+        return self._log_ratio(self.discriminator_.logit_rows(X, self._mapped(Y)))
+
+    def _mapped(self, y: Array) -> Array:
+        return self._target_map(y, self.discriminator_.extrapolates)
 
     # The formula as it stands, for `normalize=False`.
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, ndtr, ndtri
 
+from mcdensity._loglinear import is_shared
 from mcdensity._validation import as_generator
-from mcdensity.distribution import ConditionalDistribution, GridDistribution, is_shared
+from mcdensity.distribution import ConditionalDistribution, GridDistribution
 
 __all__ = ["GaussianMixtureDistribution"]
 

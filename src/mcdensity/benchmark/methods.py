@@ -44,10 +44,12 @@ DISCRIMINATORS = {
     "MCD:HistGB": "hist-gradient-boosting",
     "MCD:TwoTower": "two-tower",
     "MCD:Mixture": "mixture",
+    "MCD:Flow": "flow",
 }
 # Budgets of a run with --quick.
 _FEW_STEPS = {"steps": 60}
-_NEURAL = ("mlp", "snn", "glu", "resnet", "mlp-plain", "two-tower", "mixture")
+_EXACT = ("two-tower", "mixture", "flow")
+_NEURAL = ("mlp", "snn", "glu", "resnet", "mlp-plain", *_EXACT)
 _FEW_TREES = {"n_estimators": 30}
 
 
@@ -125,6 +127,8 @@ def make_method(name: str, seed: int, quick: bool = False, **mcd: Any) -> Any:
             params["thread_count"] = 1
         elif discriminator in ("xgboost", "lightgbm"):
             params["n_jobs"] = 1
+        if discriminator not in ("auto", *_EXACT):
+            mcd = {"marginal": "tailed", **mcd}  # the paper's kernel density, but for its tails
         return MCD(discriminator, discriminator_params=params or None, random_state=seed, **mcd)
     module, _, attribute = name.partition(":")
     return _load(module, attribute, name)(seed)

@@ -36,6 +36,7 @@ _REGISTRY = {
     "resnet": "neural:resnet",
     "snn": "neural:snn",
     "two-tower": "exact:two_tower",
+    "flow": "exact:flow",
     "xgboost": "trees:xgboost",
 }
 

@@ -9,6 +9,7 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -19,12 +20,36 @@ from sklearn.utils.validation import has_fit_parameter
 
 from mcdensity.contrast import ContrastSet
 
-__all__ = ["Discriminator", "LearnerDiscriminator"]
+__all__ = ["Discriminator", "LearnerDiscriminator", "TargetMarginal"]
 
 Array = NDArray[np.float64]
 
 # Numbers in the matrix of pairs that a learner is asked about at once: 32 MB.
 _BLOCK = 1 << 22
+
+
+@dataclass(frozen=True)
+class TargetMarginal:
+    """The marginal density of the target, in the coordinate of the contrast.
+
+    Parameters
+    ----------
+    quantile, cdf, logpdf : callable
+    limits : tuple of float
+        The smallest and the largest target.
+    reach : tuple of float
+        How far beyond them densities are asked for.
+    optimism : ndarray of shape (n,) or float
+        By how much the log-density at each labelled target is larger than that of a marginal which
+        never saw it.
+    """
+
+    quantile: Callable[[Array], Array]
+    cdf: Callable[[Array], Array]
+    logpdf: Callable[[Array], Array]
+    limits: tuple[float, float]
+    reach: tuple[float, float]
+    optimism: Array | float = 0.0
 
 
 class Discriminator(BaseEstimator, ABC):
@@ -34,12 +59,16 @@ class Discriminator(BaseEstimator, ABC):
     ----------
     ratio_ : float
         The share of joint pairs that the learner saw, its own class weights included.
+    extrapolates : bool
+        Whether it has an opinion on targets beyond those seen; others are asked about the outermost
+        target instead.
     """
 
     ratio_: float
+    extrapolates = False
 
-    def use_marginal(self, quantile: Callable[[Array], Array]) -> None:
-        """Take note, before `fit`, of the marginal's quantiles in the coordinate of the contrast.
+    def use_marginal(self, marginal: TargetMarginal) -> None:
+        """Take note, before `fit`, of the marginal.
 
         Only those that integrate over y, such as neural ones with ``loss="exact"``, need it.
         """

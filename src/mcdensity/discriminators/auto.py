@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit, logsumexp
 
+from mcdensity._mixing import mixture_weights
 from mcdensity._validation import check_number
 from mcdensity.contrast import ContrastSet
-from mcdensity.discriminators._mixing import mixture_weights
-from mcdensity.discriminators.adapters import Discriminator
+from mcdensity.discriminators.adapters import Discriminator, TargetMarginal
 
 __all__ = ["AutoDiscriminator"]
 
 Array = NDArray[np.float64]
 
-_NETWORKS = ("mixture", "mlp", "two-tower")
+_NETWORKS = ("flow", "mixture", "mlp", "two-tower")
 _FIRST = (*_NETWORKS, "quadratic", "hist-gradient-boosting")
 # Asked only where trees help: the weight that those of scikit-learn must have.
 _BOOSTING = ("catboost", "xgboost", "lightgbm")
@@ -29,8 +29,11 @@ _TREES_HELP = 0.05
 # Observations up to which there are so many folds, each of a fifth of the observations.
 _FOLDS = ((500, 5), (5000, 3), (20_000, 2))
 _PARTS = 5
+# Observations up to which networks divide them in so many ways: small networks are cheap, and the
+# mean of several is better than one.
+_WAYS = ((200, 3), (500, 2))
 _LEAST_OBSERVATIONS = 20
-_MOST_HELD_OUT = 1500
+_MOST_HELD_OUT = 2000
 _MANY_OBSERVATIONS = 1000
 # Points of y over which a density is normalised.
 _POINTS = 256
@@ -83,9 +86,11 @@ class AutoDiscriminator(Discriminator):
         self.time_budget = time_budget
         self.verbose = verbose
 
-    def use_marginal(self, quantile: Callable[[Array], Array]) -> None:
-        """Take note of the marginal's quantiles."""
-        self._quantile = quantile
+    extrapolates = True
+
+    def use_marginal(self, marginal: TargetMarginal) -> None:
+        """Take note of the marginal."""
+        self._marginal = marginal
 
     def fit(self, contrast: ContrastSet, random_state: np.random.Generator) -> Self:
         """Fit the portfolio and weigh it."""
@@ -93,12 +98,13 @@ class AutoDiscriminator(Discriminator):
         if self.time_budget is not None:
             check_number("time_budget", self.time_budget, closed=True)
         origin = contrast.origin
-        if origin is None or not hasattr(self, "_quantile"):
+        if origin is None or not hasattr(self, "_marginal"):
             raise ValueError("auto needs the marginal and the rows: fit it through MCD.")
         rng, start = random_state, time.monotonic()
-        contrast = _without_ties(contrast, rng)
+        contrast = self._without_ties(contrast, rng)
         level = (np.arange(_POINTS) + 0.5) / _POINTS
-        self._points = self._quantile(level)
+        self._points = self._marginal.quantile(level)
+        self._y_limits = self._marginal.limits
         unit = np.arange(origin.n_labeled) if origin.groups is None else origin.groups
         units = contrast.n_observations
         self.ratio_ = 0.5
@@ -109,9 +115,13 @@ class AutoDiscriminator(Discriminator):
             self.weights_, self.scores_ = {"quadratic": trust, "marginal": 1 - trust}, {}
             return self._finish(experts)
         count = next((k for n, k in _FOLDS if units < n), 1)
-        part = rng.permutation(units) % _PARTS
+        ways = next((k for n, k in _WAYS if units < n), 1)
+        part = np.stack([rng.permutation(units) % _PARTS for _ in range(ways)])
         folds = np.where(part < count, part, -1)
-        row_fold = folds[unit]
+        # All are judged by the same observations.
+        judged = np.zeros(units, dtype=bool)
+        judged[rng.permutation(np.flatnonzero(folds[0] >= 0))[:_MOST_HELD_OUT]] = True
+        row_fold = folds[0, unit]
         gains: dict[str, Array] = {}
 
         def enough() -> bool:
@@ -121,12 +131,12 @@ class AutoDiscriminator(Discriminator):
         def consider(name: str) -> None:
             if name in _NETWORKS:
                 experts[name], gains[name] = _fit_network(
-                    name, contrast, folds, self._quantile, rng, self.verbose
+                    name, contrast, folds, judged, self._marginal, rng, self.verbose
                 )
             else:
                 best = max(gains.values(), key=np.nanmean) if gains else None
                 expert = _FoldExpert(name, self._points)
-                found = expert.fit_folds(contrast, folds, rng, best)
+                found = expert.fit_folds(contrast, folds[0], judged, rng, best)
                 if found is not None:
                     experts[name], gains[name] = expert, found
 
@@ -156,9 +166,33 @@ class AutoDiscriminator(Discriminator):
         self.scores_["auto"] = float(np.average(together, weights=weight[common]))
         return self._finish({n: e for n, e in experts.items() if weights.get(n, 0) > 0})
 
+    def _without_ties(self, contrast: ContrastSet, rng: np.random.Generator) -> ContrastSet:
+        """Spread the targets of a discrete y over the cells between its values.
+
+        Peaks at the values would make the likelihood of held-out rows as large as one likes, and
+        the sharpest network the best; spread, the likelihood is that of the values' probabilities.
+        The marginal is compared with as if it were even in each cell, too.
+        """
+        y = contrast.y_pool[:, 0]
+        values = np.unique(y)
+        if not 2 < len(values) <= max(_FEW_VALUES, len(y) / 20):
+            return contrast
+        middle = (values[1:] + values[:-1]) / 2
+        first, last = 2 * values[0] - middle[0], 2 * values[-1] - middle[-1]
+        edges = np.concatenate([[first], middle, [last]])
+        cell = np.searchsorted(values, y)
+        low, high = edges[cell], edges[cell + 1]
+        spread = low + (high - low) * rng.random(len(y))
+        mass = np.maximum(np.diff(self._marginal.cdf(edges)), 1e-12)[cell]
+        peaked = self._marginal.logpdf(spread) - np.log(mass / (high - low))
+        assert contrast.origin is not None
+        peaked = peaked[: contrast.origin.n_labeled]
+        self._marginal = replace(self._marginal, optimism=peaked)
+        return replace(contrast, y_pool=spread[:, None])
+
     def _finish(self, experts: dict[str, Any]) -> Self:
         self.experts_ = experts
-        self.__dict__.pop("_quantile", None)
+        self.__dict__.pop("_marginal", None)
         return self
 
     def _names(self) -> list[str]:
@@ -175,17 +209,18 @@ class AutoDiscriminator(Discriminator):
 
     def logit_rows(self, X: Array, Y: Array) -> Array:
         """Log-ratio of the mixture at (X[i], Y[i, j])."""
-        return self._log_ratio(X, lambda expert: expert.logit_rows(X, Y), Y.shape)
+        return self._log_ratio(X, Y, "logit_rows", Y.shape)
 
     def logit_grid(self, X: Array, grid: Array) -> Array:
         """Log-ratio of the mixture at (X[i], grid[j])."""
-        return self._log_ratio(X, lambda expert: expert.logit_grid(X, grid), (len(X), len(grid)))
+        return self._log_ratio(X, grid, "logit_grid", (len(X), len(grid)))
 
-    def _log_ratio(self, X: Array, ratio: Callable[[Any], Array], shape: tuple[int, ...]) -> Array:
+    def _log_ratio(self, X: Array, y: Array, method: str, shape: tuple[int, ...]) -> Array:
         with np.errstate(divide="ignore"):
             out = np.full(shape, np.log(self.weights_["marginal"]))
         for name, expert in self.experts_.items():
-            value = ratio(expert) - logit(expert.ratio_)
+            at = y if expert.extrapolates else np.clip(y, *self._y_limits)
+            value = getattr(expert, method)(X, at) - logit(expert.ratio_)
             if not getattr(expert, "normalised_", False):
                 value -= _log_normaliser(expert, X, self._points)[:, None]
             np.logaddexp(out, np.log(self.weights_[name]) + value, out=out)
@@ -204,30 +239,12 @@ class AutoDiscriminator(Discriminator):
         return "auto"
 
 
-def _without_ties(contrast: ContrastSet, rng: np.random.Generator) -> ContrastSet:
-    """Spread the targets of a discrete y over the cells between its values.
-
-    Peaks at the values would make the likelihood of held-out rows as large as one likes, and the
-    sharpest network the best; spread, the likelihood is that of the values' probabilities.
-    """
-    y = contrast.y_pool[:, 0]
-    values = np.unique(y)
-    if not 2 < len(values) <= max(_FEW_VALUES, len(y) / 20):
-        return contrast
-    middle = (values[1:] + values[:-1]) / 2
-    first, last = 2 * values[0] - middle[0], 2 * values[-1] - middle[-1]
-    edges = np.concatenate([[first], middle, [last]])
-    cell = np.searchsorted(values, y)
-    low, high = edges[cell], edges[cell + 1]
-    spread = low + (high - low) * rng.random(len(y))
-    return replace(contrast, y_pool=spread[:, None])
-
-
 def _fit_network(
     name: str,
     contrast: ContrastSet,
     folds: NDArray[np.intp],
-    quantile: Callable[[Array], Array],
+    judged: NDArray[np.bool_],
+    marginal: TargetMarginal,
     rng: np.random.Generator,
     verbose: bool,
 ) -> tuple[Any, Array]:
@@ -235,8 +252,8 @@ def _fit_network(
     from mcdensity.discriminators import get_discriminator
 
     model: Any = get_discriminator(name, verbose=verbose)
-    model.use_marginal(quantile)
-    model.use_folds(folds)
+    model.use_marginal(marginal)
+    model.use_folds(folds, judged)
     model.fit(contrast, rng)
     return model, model.held_gains_
 
@@ -260,6 +277,7 @@ class _FoldExpert(Discriminator):
         self,
         contrast: ContrastSet,
         folds: NDArray[np.intp],
+        judged: NDArray[np.bool_],
         rng: np.random.Generator,
         best: Array | None = None,
     ) -> Array | None:
@@ -270,6 +288,7 @@ class _FoldExpert(Discriminator):
         assert contrast.origin is not None
         n, groups = contrast.origin.n_labeled, contrast.origin.groups
         row_fold = folds if groups is None else folds[groups]
+        row_judged = judged if groups is None else judged[groups]
         gains = np.full(n, np.nan)
         self.models_ = []
         count = int(folds.max()) + 1
@@ -277,7 +296,7 @@ class _FoldExpert(Discriminator):
             count = min(count, 2)
         for fold in range(count):
             model = self._new().fit(contrast.part(row_fold != fold, rng), rng)
-            held = np.sort(rng.permutation(np.flatnonzero(row_fold == fold))[:_MOST_HELD_OUT])
+            held = np.flatnonzero((row_fold == fold) & row_judged)
             X, y = contrast.x_pool[held], contrast.y_pool[held]
             own = _ratio(model, model.logit_rows(X, y))[:, 0]
             # Trees have peaks narrower than any grid: with the row's own y among the points, none

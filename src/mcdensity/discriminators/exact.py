@@ -1,4 +1,4 @@
-r"""Discriminators trained by the exact contrast: `two-tower` and `mixture`.
+r"""Discriminators trained by the exact contrast: `two-tower`, `mixture` and `flow`.
 
 As the share r of joint pairs goes to 0 the loss of a classifier, scaled, becomes
 :math:`-E_{joint}[T] + E_{broken}[e^T]`, and minimising that over a constant c(x) added to T leaves
@@ -17,24 +17,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mcdensity._mixing import mixture_weights
 from mcdensity._validation import check_integer, check_number
 from mcdensity.contrast import ContrastSet
-from mcdensity.discriminators._mixing import mixture_weights
-from mcdensity.discriminators.adapters import Discriminator
+from mcdensity.discriminators.adapters import Discriminator, TargetMarginal
 from mcdensity.networks.parameters import keep_members
-from mcdensity.networks.towers import MixtureTower, NormalScores, TwoTower
+from mcdensity.networks.towers import FlowTower, MixtureTower, NormalScores, TwoTower
 from mcdensity.networks.training import choose_device, seeded, train
 
-__all__ = ["ExactDiscriminator", "mixture", "two_tower"]
+__all__ = ["ExactDiscriminator", "flow", "mixture", "two_tower"]
 
 Array = NDArray[np.float64]
 
 # Levels of noise to choose from for 100 rows, on standardised data; they shrink with n^(-1/6).
-_NOISE = {"mixture": (0.05, 0.15, 0.4), "two-tower": (0.07, 0.25)}
-_MEMBERS = {"mixture": 5, "two-tower": 3}
-_STEPS = {"mixture": 400, "two-tower": 330}
-_BATCH = {"mixture": 256, "two-tower": 128}
+_NOISE = {
+    "flow": (0.02, 0.07, 0.3), "mixture": (0.02, 0.07, 0.3), "two-tower": (0.03, 0.2)
+}  # fmt: skip
+_MEMBERS = {"flow": 5, "mixture": 5, "two-tower": 3}
+_STEPS = {"flow": 400, "mixture": 400, "two-tower": 330}
+_BATCH = {"flow": 256, "mixture": 256, "two-tower": 128}
 _LEAST_OBSERVATIONS = 10
+# With so many observations the largest noise is not tried.
+_MANY = 2000
 _LARGE = 5000
 _HELD_OUT_SHARE = 0.2
 # Points of y over which a density is normalised: while training (drawn anew within their strata at
@@ -45,7 +49,7 @@ _TABLE = 8192
 _LEAST_WEIGHT = 0.02
 # Numbers worked at once when predicting.
 _BLOCK = 1 << 21
-_TOWERS = {"two-tower": TwoTower, "mixture": MixtureTower}
+_TOWERS = {"flow": FlowTower, "mixture": MixtureTower, "two-tower": TwoTower}
 
 
 class ExactDiscriminator(Discriminator):
@@ -57,7 +61,7 @@ class ExactDiscriminator(Discriminator):
 
     Parameters
     ----------
-    tower : {"two-tower", "mixture"}
+    tower : {"two-tower", "mixture", "flow"}
         See `mcdensity.networks.towers`.
     members : int, optional
         Networks in the ensemble; by default 3 ("two-tower") or 5 ("mixture") below 5000
@@ -119,19 +123,24 @@ class ExactDiscriminator(Discriminator):
         self.device = device
         self.verbose = verbose
 
-    def use_marginal(self, quantile: Callable[[Array], Array]) -> None:
-        """Take note of the marginal's quantiles."""
-        self._quantile = quantile
+    extrapolates = True
 
-    def use_folds(self, folds: NDArray[np.intp]) -> None:
-        """Take note of the fold of each observation: member e holds out fold e."""
-        self._folds = folds
+    def use_marginal(self, marginal: TargetMarginal) -> None:
+        """Take note of the marginal."""
+        self._marginal = marginal
+
+    def use_folds(self, folds: NDArray[np.intp], judged: NDArray[np.bool_]) -> None:
+        """Take note of the fold of each observation, in one or several ways to divide them.
+
+        `judged` are the observations by which this discriminator is to be compared with others.
+        """
+        self._folds, self._judged = folds, judged
 
     def fit(self, contrast: ContrastSet, random_state: np.random.Generator) -> Self:
         """Learn from the joint pairs, and from the marginal."""
         self._check()
         origin = contrast.origin
-        if origin is None or not hasattr(self, "_quantile"):
+        if origin is None or not hasattr(self, "_marginal"):
             raise ValueError(
                 f"{self.describe()} needs a ContrastSet that build_contrast made, and the marginal "
                 "(use_marginal): fit it through MCD."
@@ -141,12 +150,12 @@ class ExactDiscriminator(Discriminator):
         unit = np.arange(n) if origin.groups is None else origin.groups
         hold = units >= _LEAST_OBSERVATIONS
         if hasattr(self, "_folds"):
-            fold = self._folds[unit]
+            fold = self._folds[:, unit]
             members = int(fold.max()) + 1
         else:
             members = int(self.members or (_MEMBERS[self.tower] if hold and units < _LARGE else 1))
             count = max(5, members)
-            fold = (rng.permutation(units) % count)[unit]
+            fold = (rng.permutation(units) % count)[unit][None]
         device = choose_device(self.device)
         x_all = torch.as_tensor(contrast.x_pool[:n], dtype=torch.float32, device=device)
         y_all = torch.as_tensor(contrast.y_pool[:n, 0], dtype=torch.float32, device=device)
@@ -155,9 +164,16 @@ class ExactDiscriminator(Discriminator):
             (low - (high - low)).cpu().numpy(),
             (high + (high - low)).cpu().numpy(),
         )
+        self._y_limits = self._marginal.limits
+        optimism = torch.as_tensor(
+            np.broadcast_to(self._marginal.optimism, n).copy(), dtype=torch.float32, device=device
+        )
         levels = self._levels(units, hold)
+        # Members of a level: those that hold out each fold, for each way to divide the rows.
+        held = np.stack([way == e for way in fold for e in range(members)]) & hold
+        members = len(held)
         total = members * len(levels)
-        held = (fold[None] == (np.arange(total) % members)[:, None]) & hold
+        held = np.tile(held, (len(levels), 1))
         share = np.ones(n) if origin.row_weight is None else origin.row_weight
         use = torch.as_tensor(share * ~held, dtype=torch.float32, device=device)
         noise = torch.as_tensor(np.repeat(levels, members), dtype=torch.float32, device=device)
@@ -165,6 +181,8 @@ class ExactDiscriminator(Discriminator):
         table = self._points(_TABLE).to(device)
         steps = int(self.steps or np.clip(_STEPS[self.tower] * (units / 100) ** 0.35, 200, 2500))
         checked = np.flatnonzero(held.any(axis=0))
+        if hasattr(self, "_judged"):
+            checked = checked[self._judged[unit[checked]]]
         if len(checked) > _MOST_VALIDATION_ROWS:
             checked = np.sort(rng.permutation(checked)[:_MOST_VALIDATION_ROWS])
         check = torch.as_tensor(share * held, dtype=torch.float32).to(device)[:, checked]
@@ -172,9 +190,9 @@ class ExactDiscriminator(Discriminator):
         with seeded(int(rng.integers(2**31))), torch.enable_grad():
             module = self._build(x_all.shape[1], total, units).to(device)
 
-            def gains(x: Tensor, y: Tensor, points: Tensor) -> Tensor:
+            def gains(x: Tensor, y: Tensor, seen: Tensor, points: Tensor) -> Tensor:
                 parameters = module.parameters_of(x)
-                own = module.own(parameters, y)
+                own = module.own(parameters, y, seen)
                 if module.normalised:
                     return own
                 # With a row's own y among the points no peak that it fell into is missed.
@@ -182,38 +200,47 @@ class ExactDiscriminator(Discriminator):
                 return own - _log_mean(value)
 
             def loss() -> Tensor:
-                weight, x, y = use, x_all, y_all
+                weight, x, y, seen = use, x_all, y_all, optimism
                 if n > batch:
                     rows = torch.randint(n, (batch,), device=device)
-                    weight, x, y = use[:, rows], x_all[rows], y_all[rows]
+                    weight, x, y, seen = use[:, rows], x_all[rows], y_all[rows], optimism[rows]
                 x = x + noise[..., None] * torch.randn(x.shape, device=device)
-                y = module.scores.shifted(y, noise * torch.randn(y.shape, device=device))
+                step = noise * torch.randn(y.shape, device=device)
+                y = module.scores.shifted(y, step) if module.noise_in_score else y + step
                 place = torch.arange(_TRAINING_POINTS, device=device) + torch.rand(
                     _TRAINING_POINTS, device=device
                 )
                 points = table[(place * (_TABLE / _TRAINING_POINTS)).long().clamp(max=_TABLE - 1)]
-                value = gains(x, y, points)
+                value = gains(x, y, seen, points)
                 return -((weight * value).sum(1) / weight.sum(1).clamp_min(1e-6)).sum()
 
             fixed = self._points(_VALIDATION_POINTS).to(device)
 
             def held_out() -> Tensor:
                 x, y = (a[checked].expand(total, *a[checked].shape) for a in (x_all, y_all))
+                seen = optimism[checked]
                 rows = max(1, _BLOCK // (_VALIDATION_POINTS * total))
                 return torch.cat(
                     [
-                        gains(x[:, i : i + rows], y[:, i : i + rows], fixed)
+                        gains(x[:, i : i + rows], y[:, i : i + rows], seen[i : i + rows], fixed)
                         for i in range(0, len(checked), rows)
                     ],
                     dim=1,
                 )
 
+            row_share = torch.as_tensor(share[checked], dtype=torch.float32, device=device)
+
+            def together() -> Tensor:
+                """Gains of held-out rows, (levels, rows): of the mean of who held them out."""
+                shape = len(levels), len(fold), -1, len(checked)
+                each = (check * held_out()).reshape(shape).sum(2) / row_share
+                return each.logsumexp(1) - math.log(len(fold))
+
             def score() -> Tensor:
                 # One time for all members of a level: the best time of each would be chosen by few
                 # rows, and look better than it is.
-                total_gain = (check * held_out()).sum(1).reshape(len(levels), members).sum(1)
-                rows = check.sum(1).reshape(len(levels), members).sum(1)
-                return (total_gain / rows.clamp_min(1e-6)).repeat_interleave(members)
+                mean = together() @ row_share / row_share.sum()
+                return mean.repeat_interleave(members)
 
             self.n_steps_ = train(
                 module,
@@ -230,13 +257,9 @@ class ExactDiscriminator(Discriminator):
             weights = np.array([trust, 1 - trust])
             if hold:
                 with torch.no_grad():
-                    value = held_out().double().cpu().numpy()
-                mask = check.cpu().numpy()
-                shape = len(levels), members, len(checked)
-                own = (value * mask).reshape(shape).sum(1) / mask.reshape(shape).sum(1)
+                    own = together().double().cpu().numpy()
                 weights = mixture_weights(own.T, share[checked], _LEAST_WEIGHT)
-                together = np.exp(own).T @ weights[:-1] + weights[-1]
-                self.held_gains_[checked] = np.log(together)
+                self.held_gains_[checked] = np.log(np.exp(own).T @ weights[:-1] + weights[-1])
             kept = np.flatnonzero(weights[:-1])
             self.noise_weights_ = dict(zip(levels[kept].tolist(), weights[kept], strict=True))
             self.trust_ = float(1 - weights[-1])
@@ -255,19 +278,17 @@ class ExactDiscriminator(Discriminator):
         self.module_ = module.cpu().eval()
         self._final = self._points(_FINAL_POINTS).numpy()
         self.ratio_, self.normalised_ = 0.5, True
-        for name in ("_quantile", "_folds"):
+        for name in ("_marginal", "_folds", "_judged"):
             self.__dict__.pop(name, None)
         return self
 
     def _points(self, count: int) -> Tensor:
         """Return quantiles of the marginal in the middle of strata of equal probability."""
         level = (np.arange(count) + 0.5) / count
-        return torch.as_tensor(self._quantile(level), dtype=torch.float32)
+        return torch.as_tensor(self._marginal.quantile(level), dtype=torch.float32)
 
     def _build(self, p: int, members: int, n: int) -> Any:
-        inner = (np.arange(200) + 0.5) / 200
-        level = np.unique(np.concatenate([[5e-4, 2e-3, 5e-3], inner, [0.995, 0.998, 0.9995]]))
-        scores = NormalScores(self._quantile(level), level)
+        scores = NormalScores.of(self._marginal)
         width = int(self.width or (32 if n < _LARGE else 64))
         size = () if self.size is None else (int(self.size),)
         return _TOWERS[self.tower](scores, members, p, width, int(self.depth), *size)
@@ -275,7 +296,7 @@ class ExactDiscriminator(Discriminator):
     def _levels(self, n: int, hold: bool) -> Array:
         if isinstance(self.noise, str):
             levels = np.array(_NOISE[self.tower]) * (n / 100) ** (-1 / 6)
-            return levels if hold else levels[-1:]
+            return (levels[:2] if n >= _MANY else levels) if hold else levels[-1:]
         return np.array([float(self.noise)])
 
     def _check(self) -> None:
@@ -301,6 +322,8 @@ class ExactDiscriminator(Discriminator):
     def _log_ratio(self, X: Array, Y: Array) -> Array:
         """Log-ratio of the averaged densities; Y has one row for each of X, or one for all."""
         X = np.clip(X, *self._x_limits)
+        if not self.module_.extrapolates:
+            Y = np.clip(Y, *self._y_limits)
         module, m = self.module_, Y.shape[1]
         out = np.empty((len(X), m))
         if self.trust_ == 0:
@@ -346,5 +369,6 @@ def _named(tower: str) -> Callable[..., ExactDiscriminator]:
     return build
 
 
+flow = _named("flow")
 two_tower = _named("two-tower")
 mixture = _named("mixture")

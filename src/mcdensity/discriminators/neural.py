@@ -15,7 +15,7 @@ from scipy.special import logit
 from torch import Tensor, nn
 
 from mcdensity.contrast import ContrastSet
-from mcdensity.discriminators.adapters import Discriminator, pair_blocks
+from mcdensity.discriminators.adapters import Discriminator, TargetMarginal, pair_blocks
 from mcdensity.networks import glu as glu_module
 from mcdensity.networks import mlp as mlp_module
 from mcdensity.networks import resnet as resnet_module
@@ -158,6 +158,7 @@ class NeuralDiscriminator(Discriminator):
                 random_state,
                 device,
                 self.__dict__.pop("_folds", None),
+                self.__dict__.pop("_judged", None),
             )
             self.ratio_ = 0.5 if self.class_weight == "balanced" else contrast.ratio
             shift = float(logit(self.ratio_))
@@ -214,7 +215,12 @@ class NeuralDiscriminator(Discriminator):
                 if data.held_out:
                     self.held_gains_ = np.full(contrast.origin.n_labeled, np.nan)  # type: ignore[union-attr]
                     gains = data.gains(log_ratios(_FINAL_QUANTILES), self.trust_)
-                    self.held_gains_[data.validation_rows] = gains.double().cpu().numpy()
+                    place = data.validation_rows
+                    total, count = np.zeros((2, len(self.held_gains_)))
+                    np.add.at(total, place, np.exp(gains.double().cpu().numpy()))
+                    np.add.at(count, place, 1)
+                    seen = count > 0
+                    self.held_gains_[seen] = np.log(total[seen] / count[seen])
                 if members > 1:
                     self.trust_ *= _AVERAGE_IS_SURER
         self.__dict__.pop("_quantile", None)
@@ -222,14 +228,17 @@ class NeuralDiscriminator(Discriminator):
         self.module_ = module.folded() if isinstance(module, StackedNetwork) else module.module
         return self
 
-    def use_marginal(self, quantile: Callable[[Array], Array]) -> None:
+    def use_marginal(self, marginal: TargetMarginal) -> None:
         """Take note of the marginal's quantiles."""
         if self.loss == "exact":
-            self._quantile = quantile
+            self._quantile = marginal.quantile
 
-    def use_folds(self, folds: NDArray[np.intp]) -> None:
-        """Take note of the fold of each observation: member e holds out fold e."""
-        self._folds = folds
+    def use_folds(self, folds: NDArray[np.intp], judged: NDArray[np.bool_]) -> None:
+        """Take note of the fold of each observation, in one or several ways to divide them.
+
+        `judged` are the observations by which this discriminator is to be compared with others.
+        """
+        self._folds, self._judged = folds, judged
 
     def _check(self, contrast: ContrastSet) -> None:
         if self.loss not in ("bce", "exact"):
@@ -266,7 +275,7 @@ class NeuralDiscriminator(Discriminator):
             usual = _SMALL_SHAPE if n < _SMALL else _MEDIUM_SHAPE if n < _LARGE else _LARGE_SHAPE
             members = self.members or (1 if few else usual["members"])
             if hasattr(self, "_folds"):
-                members = int(self._folds.max()) + 1
+                members = len(self._folds) * (int(self._folds.max()) + 1)
             accepted = inspect.signature(self.module).parameters
             params = {k: v for k, v in usual.items() if k in accepted} | params
             params["members"] = members

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from sklearn.base import clone
 
+from mcdensity.marginals.adaptive import AdaptiveDensity
 from mcdensity.marginals.base import Marginal
 from mcdensity.marginals.kde import KernelDensity
 from mcdensity.marginals.tailed import TailedDensity
 
-__all__ = ["KernelDensity", "Marginal", "TailedDensity", "get_marginal", "list_marginals"]
+__all__ = [
+    "AdaptiveDensity", "KernelDensity", "Marginal", "TailedDensity", "get_marginal",
+    "list_marginals",
+]  # fmt: skip
 
-_REGISTRY: dict[str, type[Marginal]] = {"kde": KernelDensity, "tailed": TailedDensity}
+_REGISTRY: dict[str, type[Marginal]] = {
+    "adaptive": AdaptiveDensity,
+    "kde": KernelDensity,
+    "tailed": TailedDensity,
+}
 
 
 def list_marginals() -> list[str]:

@@ -34,6 +34,7 @@ class TrainingPairs:
         rng: np.random.Generator,
         device: torch.device,
         folds: NDArray[np.intp] | None = None,
+        judged: NDArray[np.bool_] | None = None,
     ) -> None:
         origin = contrast.origin
         if origin is None:
@@ -47,7 +48,7 @@ class TrainingPairs:
         units = contrast.n_observations
         self.held_out = validation_share > 0 and units >= LEAST_OBSERVATIONS
         if self.held_out and folds is not None:
-            held = [np.flatnonzero(folds == e) for e in range(members)]
+            held = [np.flatnonzero(way == e) for way in folds for e in range(folds.max() + 1)]
         elif self.held_out:
             count = max(1, round(validation_share * units))
             # Folds of that size in turn, around the circle if the members need more than there are.
@@ -76,7 +77,7 @@ class TrainingPairs:
         self.held_out = self.held_out and all(len(h) for h in held)
         self.generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         if self.held_out:
-            self._prepare_validation(contrast, held, unit, rng)
+            self._prepare_validation(contrast, held, unit, rng, judged)
 
     @staticmethod
     def _pairs_without(
@@ -132,9 +133,13 @@ class TrainingPairs:
         held: list[NDArray[np.intp]],
         unit: NDArray[np.intp],
         rng: np.random.Generator,
+        judged: NDArray[np.bool_] | None,
     ) -> None:
+        most = _MAX_VALIDATION_ROWS
+        if judged is not None:
+            held, most = [h[judged[h]] for h in held], 2 * most
         rows = [rng.permutation(np.flatnonzero(np.isin(unit, h))) for h in held]
-        size = min(max(1, _MAX_VALIDATION_ROWS // self.members), *(len(r) for r in rows))
+        size = min(max(1, most // self.members), *(len(r) for r in rows))
         chosen = np.stack([r[:size] for r in rows])
         self.validation_rows = chosen
         self.validation_x, self.validation_y = self.x[chosen], self.y[chosen]

@@ -1,6 +1,6 @@
 r"""Networks whose log-ratio T(x, y) is cheap on a grid of y.
 
-Both see y and its normal score :math:`z = \Phi^{-1}(F_Y(y))`, in which the marginal is standard
+They see y and its normal score :math:`z = \Phi^{-1}(F_Y(y))`, in which the marginal is standard
 normal. What depends on x alone is computed once a row: `parameters`; `ratio` then combines it with
 any number of y.
 """
@@ -8,6 +8,7 @@ any number of y.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,63 +19,84 @@ from torch import Tensor, nn
 from mcdensity.networks.layers import StackedLinear
 from mcdensity.networks.parameters import ParameterNetwork
 
-__all__ = ["MixtureTower", "NormalScores", "TwoTower"]
+if TYPE_CHECKING:
+    from mcdensity.discriminators.adapters import TargetMarginal
+
+__all__ = ["FlowTower", "MixtureTower", "NormalScores", "TwoTower", "spline"]
 
 _LOG_SCALES = (-6.0, 3.0)
 # What a grid of some hundred quantiles still resolves.
 _LOG_PRECISIONS = (-3.0, 3.5)
 _MOST = 100.0
 _COEFFICIENTS = 4
+_LEAST_LEVEL = 1e-15
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class NormalScores:
-    """The map from y to its normal score, linear between quantiles of the marginal.
+    """The map from y to its normal score, and the density of y: linear between knots.
 
     Parameters
     ----------
-    quantiles : ndarray of shape (k,)
+    knots : ndarray of shape (k,)
         Ascending values of y.
     levels : ndarray of shape (k,)
         The probabilities below them.
+    log_density : ndarray of shape (k,)
+        The marginal's there.
     """
 
-    def __init__(self, quantiles: NDArray[np.float64], levels: NDArray[np.float64]) -> None:
-        self.knots, first = np.unique(quantiles.astype(np.float32), return_index=True)
-        self.scores = ndtri(levels[first]).astype(np.float32)
-        # The logarithm of dz/dy in the middle of the pieces, for the density of y.
-        with np.errstate(divide="ignore"):
-            slope = np.log(np.diff(self.scores) / np.diff(self.knots))
-        self.middles, self.log_slopes = (self.knots[1:] + self.knots[:-1]) / 2, slope
+    def __init__(
+        self,
+        knots: NDArray[np.float64],
+        levels: NDArray[np.float64],
+        log_density: NDArray[np.float64],
+    ) -> None:
+        self.knots, first = np.unique(knots.astype(np.float32), return_index=True)
+        levels = np.clip(levels[first], _LEAST_LEVEL, 1 - _LEAST_LEVEL)
+        self.scores = np.maximum.accumulate(ndtri(levels).astype(np.float32))
+        self.log_density = log_density[first].astype(np.float32)
+
+    @classmethod
+    def of(cls, marginal: TargetMarginal, count: int = 1024) -> NormalScores:
+        """Make the table of a marginal: knots where targets are, and evenly to its reach."""
+        level = (np.arange(count) + 0.5) / count
+        even = np.linspace(*marginal.reach, count)
+        knots = np.unique(np.concatenate([marginal.quantile(level), even]))
+        return cls(knots, marginal.cdf(knots), marginal.logpdf(knots))
+
+    def _place(self, y: Tensor, knots: Tensor) -> tuple[Tensor, Tensor]:
+        """Index of the right end of the piece, and the place in it: 0 to 1, or a piece beyond."""
+        i = torch.searchsorted(knots, y.contiguous()).clamp(1, len(knots) - 1)
+        return i, ((y - knots[i - 1]) / (knots[i] - knots[i - 1])).clamp(-1, 2)
+
+    def _table(self, y: Tensor) -> list[Tensor]:
+        arrays = self.knots, self.scores, self.log_density
+        return [torch.as_tensor(a, device=y.device) for a in arrays]
 
     def __call__(self, y: Tensor) -> Tensor:
         """Return z; beyond the outer knots the line goes on for as long as its last piece."""
+        return self.both(y)[0]
+
+    def both(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return z and the log-density."""
         if len(self.knots) < 2:
-            return torch.zeros_like(y)
-        knots, scores = (torch.as_tensor(a, device=y.device) for a in (self.knots, self.scores))
-        i = torch.searchsorted(knots, y.contiguous()).clamp(1, len(knots) - 1)
-        low, high, start, stop = knots[i - 1], knots[i], scores[i - 1], scores[i]
-        return start + (stop - start) * ((y - low) / (high - low)).clamp(-1, 2)
+            return torch.zeros_like(y), torch.zeros_like(y)
+        knots, scores, log_density = self._table(y)
+        i, part = self._place(y, knots)
+        return torch.lerp(scores[i - 1], scores[i], part), torch.lerp(
+            log_density[i - 1], log_density[i], part
+        )
 
     def shifted(self, y: Tensor, step: Tensor) -> Tensor:
         """Return the y whose score is that of `y` plus a step: noise where y is dense is small."""
         if len(self.knots) < 2:
             return y
-        knots, scores = (torch.as_tensor(a, device=y.device) for a in (self.knots, self.scores))
+        knots, scores, _ = self._table(y)
         z = (self(y) + step).contiguous()
         i = torch.searchsorted(scores, z).clamp(1, len(knots) - 1)
-        part = ((z - scores[i - 1]) / (scores[i] - scores[i - 1])).clamp(-1, 2)
-        return knots[i - 1] + (knots[i] - knots[i - 1]) * part
-
-    def log_slope(self, y: Tensor) -> Tensor:
-        """Return log dz/dy, linear between the middles of the pieces: a smooth version of it."""
-        if len(self.middles) < 2:
-            return torch.zeros_like(y)
-        places, values = (
-            torch.as_tensor(a, device=y.device) for a in (self.middles, self.log_slopes)
-        )
-        i = torch.searchsorted(places, y.contiguous()).clamp(1, len(places) - 1)
-        part = ((y - places[i - 1]) / (places[i] - places[i - 1])).clamp(0, 1)
-        return values[i - 1] + (values[i] - values[i - 1]) * part
+        width = (scores[i] - scores[i - 1]).clamp_min(1e-6)
+        return torch.lerp(knots[i - 1], knots[i], ((z - scores[i - 1]) / width).clamp(-1, 2))
 
 
 class TwoTower(nn.Module):
@@ -94,6 +116,8 @@ class TwoTower(nn.Module):
     """
 
     normalised = False
+    extrapolates = False
+    noise_in_score = True
 
     def __init__(
         self,
@@ -139,7 +163,7 @@ class TwoTower(nn.Module):
         known = torch.stack([y, -y.square() / 2, z, -z.square() / 2, torch.ones_like(y)], -1)
         return torch.cat([learned, known], -1)
 
-    def own(self, parameters: Tensor, y: Tensor) -> Tensor:
+    def own(self, parameters: Tensor, y: Tensor, optimism: Tensor | None = None) -> Tensor:
         """T of each row at its own y, (members, rows)."""
         return (parameters * self.features(y)).sum(-1)
 
@@ -153,14 +177,51 @@ class TwoTower(nn.Module):
         return torch.einsum("mnd,mngd->mng", parameters, features)
 
 
-class MixtureTower(nn.Module):
-    r"""A mixture of normal distributions of y and of its normal score z, relative to the marginal.
+class _DensityTower(nn.Module):
+    """A density of y over the marginal's: its normaliser is 1 whatever its parameters are.
+
+    Subclasses have a `network`, and ``log_density(parameters, y, z, log_f)`` for parameters of
+    shape (members, rows, d) and values of shape (members, rows, m).
+    """
+
+    normalised = True
+    extrapolates = True
+    noise_in_score = False
+
+    def __init__(self, scores: NormalScores, network: ParameterNetwork) -> None:
+        super().__init__()
+        self.scores, self.network = scores, network
+
+    def log_density(self, parameters: Tensor, y: Tensor, z: Tensor, log_f: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def parameters_of(self, x: Tensor) -> Tensor:
+        """Parameters of the densities: (members, rows, d)."""
+        return self.network(x)
+
+    def own(self, parameters: Tensor, y: Tensor, optimism: Tensor | None = None) -> Tensor:
+        """T of each row at its own y, (members, rows), less sure of the marginal by `optimism`."""
+        z, log_f = self.scores.both(y)
+        if optimism is not None:
+            log_f = log_f - optimism
+        density = self.log_density(parameters, y[..., None], z[..., None], log_f[..., None])
+        return density[..., 0] - log_f
+
+    def grid(self, parameters: Tensor, y: Tensor) -> Tensor:
+        """T of each row at points y, (members, rows, m); y is (m,) or (rows, m)."""
+        z, log_f = self.scores.both(y)
+        shape = *parameters.shape[:2], y.shape[-1]
+        y, z, log_f = (a.expand(shape) for a in (y, z, log_f))
+        return self.log_density(parameters, y, z, log_f) - log_f
+
+
+class MixtureTower(_DensityTower):
+    r"""A mixture of normal distributions of y and of its normal score z.
 
     .. math:: T(x, y) = \log \Bigl( \sum_{k \le K} w_k \, \frac{N(z; \mu_k, \sigma_k)}{N(z; 0, 1)}
         + \sum_{k > K} w_k \, \frac{N(y; \mu_k, \sigma_k)}{f_Y(y)} \Bigr)
 
-    with parameters that depend on x. Its normaliser is 1 whatever they are, so that the exact loss
-    needs no grid.
+    with parameters that depend on x.
 
     Parameters
     ----------
@@ -170,7 +231,7 @@ class MixtureTower(nn.Module):
         Half of them, rounded up, are normal in z, the others in y.
     """
 
-    normalised = True
+    noise_in_score = True
 
     def __init__(
         self,
@@ -181,10 +242,8 @@ class MixtureTower(nn.Module):
         depth: int,
         n_components: int = 10,
     ) -> None:
-        super().__init__()
-        self.scores = scores
         k = n_components
-        self.network = ParameterNetwork(members, n_inputs, 3 * k, width, depth)
+        super().__init__(scores, ParameterNetwork(members, n_inputs, 3 * k, width, depth))
         with torch.no_grad():  # at first the components share the marginal among them
             in_z, in_y = k - k // 2, k // 2
             means = [ndtri((np.arange(m) + 0.5) / m) for m in (in_z, in_y)]
@@ -197,22 +256,88 @@ class MixtureTower(nn.Module):
         weights, means, scales = self.network(x).chunk(3, dim=-1)
         return torch.cat([weights.log_softmax(-1), means, scales.clamp(*_LOG_SCALES)], -1)
 
-    def own(self, parameters: Tensor, y: Tensor) -> Tensor:
-        """T of each row at its own y, (members, rows)."""
-        z = self.scores(y)
-        log_weights, means, log_scales = parameters.chunk(3, dim=-1)
+    def log_density(self, parameters: Tensor, y: Tensor, z: Tensor, log_f: Tensor) -> Tensor:
+        """Log-density of y: (members, rows, m)."""
+        log_weights, means, log_scales = parameters[:, :, None].chunk(3, dim=-1)
         k = log_weights.shape[-1]
         counts = k - k // 2, k // 2
-        # z for the first components, y for the others; a density of y is one of z over dz/dy.
+        # z for the first components, y for the others; a density of z times dz/dy is one of y.
         points = torch.cat([v[..., None].expand(*v.shape, c)
                             for v, c in zip((z, y), counts, strict=True)], -1)  # fmt: skip
-        slope = self.scores.log_slope(y)[..., None]
-        lost = torch.cat([slope.new_zeros(1).expand(*slope.shape[:-1], counts[0]),
-                          slope.expand(*slope.shape[:-1], counts[1])], -1)  # fmt: skip
         distance = (points - means) * torch.exp(-log_scales)
-        terms = log_weights - log_scales - distance.square() / 2 - lost
-        return terms.logsumexp(-1) + z.square() / 2
+        terms = log_weights - log_scales - distance.square() / 2 - _HALF_LOG_2PI
+        in_z = terms[..., : counts[0]].logsumexp(-1) + log_f + z.square() / 2 + _HALF_LOG_2PI
+        if counts[1] == 0:
+            return in_z
+        return torch.logaddexp(in_z, terms[..., counts[0] :].logsumexp(-1))
 
-    def grid(self, parameters: Tensor, y: Tensor) -> Tensor:
-        """T of each row at points y, (members, rows, m); y is (m,) or (rows, m)."""
-        return self.own(parameters[:, :, None], y.expand(*parameters.shape[:2], y.shape[-1]))
+
+class FlowTower(_DensityTower):
+    r"""A flow: y is shifted, scaled, and bent by a spline into a standard normal variable.
+
+    .. math:: f(y \mid x) = N(s_x(u); 0, 1) \, s_x'(u) / \sigma_x, \quad u = (y - \mu_x) / \sigma_x
+
+    Parameters
+    ----------
+    scores : NormalScores
+    members, n_inputs, width, depth : int
+    n_bins : int
+        Bins of the spline, which lives on [-5, 5].
+
+    References
+    ----------
+    Durkan, Bekasov, Murray, Papamakarios: Neural spline flows, 2019.
+    """
+
+    def __init__(
+        self,
+        scores: NormalScores,
+        members: int,
+        n_inputs: int,
+        width: int,
+        depth: int,
+        n_bins: int = 8,
+    ) -> None:
+        network = ParameterNetwork(members, n_inputs, 3 * n_bins + 1, width, depth)
+        super().__init__(scores, network)
+
+    def log_density(self, parameters: Tensor, y: Tensor, z: Tensor, log_f: Tensor) -> Tensor:
+        """Log-density of y: (members, rows, m)."""
+        shift, log_scale = parameters[..., :1], parameters[..., 1:2].clamp(*_LOG_SCALES)
+        u, log_slope = spline((y - shift) * torch.exp(-log_scale), parameters[..., 2:])
+        return log_slope - log_scale - u.square() / 2 - _HALF_LOG_2PI
+
+
+def spline(u: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
+    """Map u by a monotone rational-quadratic spline on [-5, 5], by the identity outside.
+
+    Parameters
+    ----------
+    u : Tensor of shape (..., m)
+    parameters : Tensor of shape (..., 3 b - 1)
+        Of the widths and heights of b bins, and of the slopes at the knots between them.
+
+    Returns
+    -------
+    Tensor, Tensor
+        The mapped values, and the logarithms of the slopes.
+    """
+    b = (parameters.shape[-1] + 1) // 3
+    sizes = parameters[..., : 2 * b].unflatten(-1, (2, b))
+    # No bin is smaller than the largest by more than a factor of e^6, nor a slope beyond that.
+    share = (6 * torch.tanh(sizes / 6)).softmax(-1)
+    knots = 5 * (2 * nn.functional.pad(share.cumsum(-1), (1, 0)) - 1)
+    left, low = (k.contiguous() for k in knots.unbind(-2))
+    slopes = nn.functional.pad(6 * torch.tanh(parameters[..., 2 * b :] / 6), (1, 1)).exp()
+    i = torch.searchsorted(left, u.contiguous()).sub_(1).clamp_(0, b - 1)
+    x0, y0, d0 = (a.gather(-1, i) for a in (left, low, slopes))
+    x1, y1, d1 = (a.gather(-1, i + 1) for a in (left, low, slopes))
+    slope = (y1 - y0) / (x1 - x0)
+    t = ((u - x0) / (x1 - x0)).clamp(0, 1)
+    both = t * (1 - t)
+    bottom = slope + (d0 + d1 - 2 * slope) * both
+    value = y0 + (y1 - y0) * (slope * t.square() + d0 * both) / bottom
+    top = d1 * t.square() + 2 * slope * both + d0 * (1 - t).square()
+    log_slope = 2 * (slope / bottom).log() + top.log()
+    inside = u.abs() < 5
+    return torch.where(inside, value, u), torch.where(inside, log_slope, 0.0)
