@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from mcdensity.marginals import (
+    AdaptiveDensity,
     KernelDensity,
     Marginal,
     TailedDensity,
@@ -132,3 +133,71 @@ def test_registry():
     mine = KernelDensity(bandwidth=0.2)
     assert get_marginal(mine) is not mine
     assert get_marginal(mine).bandwidth == 0.2
+
+
+# The adaptive one.
+
+
+def mean_gain(draw, n, seeds=10):
+    """Mean log-likelihood of new targets above that of the kernel density with tails."""
+    gains = []
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        y, new = draw(rng, n), draw(rng, 2000)
+        ours, other = AdaptiveDensity().fit(y), TailedDensity().fit(y)
+        gains.append(ours.logpdf(new).mean() - other.logpdf(new).mean())
+    return np.mean(gains)
+
+
+@pytest.mark.parametrize(
+    ("draw", "least"),
+    [
+        (lambda rng, n: rng.normal(size=n), 0.0),
+        (lambda rng, n: rng.standard_t(3, size=n), 0.005),
+        (lambda rng, n: np.where(rng.random(n) < 0.5, 0, 5) + 0.1 * rng.normal(size=n), 0.5),
+    ],
+)
+def test_the_adaptive_density_is_the_better_one(draw, least):
+    assert mean_gain(draw, 100) > least
+
+
+def test_the_adaptive_density_is_a_density():
+    y = np.random.default_rng(0).gamma(2.0, size=150)
+    density = AdaptiveDensity().fit(y)
+    assert sum(density.weights_.values()) == pytest.approx(1)
+    grid = np.linspace(-60, 80, 400_001)
+    pdf = np.exp(density.logpdf(grid))
+    assert pdf.sum() * (grid[1] - grid[0]) == pytest.approx(1, abs=2e-3)
+    q = np.array([1e-4, 0.1, 0.5, 0.9, 0.9999])
+    np.testing.assert_allclose(density.cdf(density.ppf(q)), q, rtol=1e-6)
+    assert np.isfinite(density.logpdf([-1e6, 1e6])).all()
+
+
+def test_targets_held_out_of_the_adaptive_density():
+    y = np.random.default_rng(0).normal(size=120)
+    density = AdaptiveDensity().fit(y)
+    optimism = density.logpdf(y) - density.held_out_
+    assert np.isfinite(optimism).all()
+    assert 0 < optimism.mean() < 0.2
+    # Of many targets only some are held out.
+    many = AdaptiveDensity().fit(np.random.default_rng(0).normal(size=6000))
+    assert np.isfinite(many.held_out_).sum() == 5000
+
+
+def test_weights_of_the_adaptive_density():
+    rng = np.random.default_rng(0)
+    y, weight = rng.normal(size=80), rng.integers(0, 3, size=80).astype(float)
+    density = AdaptiveDensity().fit(y, weight)
+    without = AdaptiveDensity().fit(y[weight > 0], weight[weight > 0])
+    points = np.linspace(-4, 4, 50)
+    np.testing.assert_array_equal(density.logpdf(points), without.logpdf(points))
+
+
+def test_the_adaptive_density_of_few_or_tied_targets():
+    few = AdaptiveDensity().fit([0.0, 1.0, 3.0])
+    assert few.weights_["kernel 1"] == pytest.approx(0.75)
+    assert np.isnan(few.held_out_).all()
+    grades = np.random.default_rng(0).integers(3, 9, size=300).astype(float)
+    assert "kernel 0.25" not in AdaptiveDensity().fit(grades).weights_
+    outlier = AdaptiveDensity().fit(np.r_[np.zeros(30), 1.0])
+    assert np.isfinite(outlier.logpdf([0.0, 0.5, 1.0])).all()

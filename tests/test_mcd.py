@@ -456,7 +456,7 @@ def test_steps_of_trees_are_resolved(discriminator):
     X = rng.normal(size=(400, 1))
     y = 2 * X[:, 0] + 0.5 * rng.normal(size=400)
     model = MCD(discriminator=discriminator, normalize=False, random_state=0).fit(X, y)
-    grid = np.linspace(y.min() - 2, y.max() + 2, 30_001)
+    grid = np.linspace(y.min() - 20, y.max() + 20, 100_001)
     density = model.pdf_from_X(X[:15], grid)
     cumulated = np.cumsum(density, axis=1) / density.sum(axis=1, keepdims=True)
     for q in (0.05, 0.5, 0.95):

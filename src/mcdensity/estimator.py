@@ -272,7 +272,9 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
             # Knots at the ends of the widest gaps keep a cell from reaching across one.
             gaps = getattr(reference, "gaps_", np.empty((0, 2)))
             widest = gaps[np.argsort(gaps[:, 0] - gaps[:, 1], kind="stable")[:_MAX_GAPS]]
-            return np.unique(np.concatenate([reference.ppf(ndtr(_SCORES)), widest.ravel()]))
+            # And at the outermost targets, where a ratio may have a kink.
+            ends = y.min(), y.max()
+            return np.unique(np.concatenate([reference.ppf(ndtr(_SCORES)), widest.ravel(), ends]))
         low, high = y.min(), y.max()
         reach = high - low
         # Half of the knots where the targets are, half evenly, and a few far outside, so that mass

@@ -154,7 +154,7 @@ class MCD(ConditionalEstimator):
     >>> y = X[:, 0] + rng.normal(scale=0.5, size=500)
     >>> model = MCD(discriminator="quadratic", random_state=0).fit(X, y)
     >>> model.predict_quantiles([[1.0, 0.0]], (0.05, 0.5, 0.95)).round(1)
-    array([[0.2, 1.1, 1.9]])
+    array([[0.1, 1. , 1.9]])
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

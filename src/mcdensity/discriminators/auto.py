@@ -58,7 +58,7 @@ class AutoDiscriminator(Discriminator):
     Parameters
     ----------
     portfolio : sequence of str, optional
-        Names of discriminators; by default "mixture", "mlp", "two-tower", "quadratic" and
+        Names of discriminators; by default "flow", "mixture", "mlp", "two-tower", "quadratic" and
         "hist-gradient-boosting", and where trees help "catboost" (or "xgboost", or "lightgbm", the
         first that is installed). With more than two million pairs only the networks.
     time_budget : float, optional

@@ -47,6 +47,7 @@ _TRAINING_POINTS, _VALIDATION_POINTS, _FINAL_POINTS = 128, 512, 256
 _MOST_VALIDATION_ROWS = 2000
 _TABLE = 8192
 _LEAST_WEIGHT = 0.02
+_CHOICES = 2
 # Numbers worked at once when predicting.
 _BLOCK = 1 << 21
 _TOWERS = {"flow": FlowTower, "mixture": MixtureTower, "two-tower": TwoTower}
@@ -64,22 +65,22 @@ class ExactDiscriminator(Discriminator):
     tower : {"two-tower", "mixture", "flow"}
         See `mcdensity.networks.towers`.
     members : int, optional
-        Networks in the ensemble; by default 3 ("two-tower") or 5 ("mixture") below 5000
-        observations, else 1.
+        Networks in the ensemble; by default 3 ("two-tower") or 5 below 5000 observations, else 1.
     size : int, optional
-        Learned features of y ("two-tower", default 16), or components ("mixture", default 10).
+        Learned features of y ("two-tower", default 16), components ("mixture", default 10), or
+        bins of the spline ("flow", default 8).
     width, depth : int
         Of the hidden layers; by default 2 layers of 32 below 5000 observations, else of 64.
     steps : int, optional
         Budget of training steps; by default 400 ("two-tower": 330) for 100 observations, growing
         with the power 0.35 of their number up to 2500.
     batch_size : int, optional
-        Rows in a step; by default 128 ("two-tower") or 256 ("mixture").
+        Rows in a step; by default 128 ("two-tower") or 256.
     learning_rate : float, default 0.02
     weight_decay : float, default 0.01
     noise : float or "cv", default "cv"
-        Standard deviation of the noise on standardised x, and on the normal score of y; "cv" weighs
-        several levels by the held-out rows.
+        Standard deviation of the noise on standardised x, and on the normal score of y ("flow": on
+        y); "cv" weighs several levels by the held-out rows.
     device : {"auto", "cpu", "cuda"}, default "auto"
     verbose : bool, default False
 
@@ -259,7 +260,10 @@ class ExactDiscriminator(Discriminator):
                 with torch.no_grad():
                     own = together().double().cpu().numpy()
                 weights = mixture_weights(own.T, share[checked], _LEAST_WEIGHT)
-                self.held_gains_[checked] = np.log(np.exp(own).T @ weights[:-1] + weights[-1])
+                gained = np.log(np.exp(own).T @ weights[:-1] + weights[-1])
+                # The rows have chosen the time to stop and the weights: a little is taken back, as
+                # Akaike's criterion would, before others are compared with.
+                self.held_gains_[checked] = gained - _CHOICES / units
             kept = np.flatnonzero(weights[:-1])
             self.noise_weights_ = dict(zip(levels[kept].tolist(), weights[kept], strict=True))
             self.trust_ = float(1 - weights[-1])

@@ -53,7 +53,7 @@ class AdaptiveDensity(KernelDensity):
     --------
     >>> import numpy as np
     >>> from mcdensity.marginals import AdaptiveDensity
-    >>> y = np.random.default_rng(0).normal(size=200)
+    >>> y = np.random.default_rng(0).normal(size=1000)
     >>> density = AdaptiveDensity().fit(y)
     >>> max(density.weights_, key=density.weights_.get)
     'normal'
