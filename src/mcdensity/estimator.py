@@ -31,8 +31,10 @@ Array = NDArray[np.float64]
 # Densities worked at once, rows times points: the arrays of a block then stay in the cache.
 _BLOCK = 1 << 17
 _MIN_ROWS = 4
-# With a reference the first knots are evenly spaced in its normal scores.
-_SCORES = np.linspace(-7, 7, 225)
+# With a reference the first knots are evenly spaced in its normal scores, and wider far out.
+_SCORES = np.concatenate(
+    [np.arange(-7, -4.5, 0.25), np.linspace(-4.5, 4.5, 145), np.arange(4.75, 7.1, 0.25)]
+)
 _MAX_GAPS = 64
 
 
