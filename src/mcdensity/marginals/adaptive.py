@@ -23,7 +23,7 @@ _PRIOR = np.array([0.25, 0.25, 1.0, 1.0, 2.0, 0.5])
 _REFERENCE = 2
 _DEGREES_OF_FREEDOM = 4.0
 _LEAST_TARGETS = 10
-# Up to so many targets all are held out once, in this many parts; of more, so many once.
+# Below so many targets all are held out once, in this many parts; else a fifth, or so many.
 _MANY = 5000
 _PARTS = 20
 
@@ -84,7 +84,7 @@ class AdaptiveDensity(KernelDensity):
         held = np.full((n, len(used)), np.nan)
         if n >= _LEAST_TARGETS:
             place = np.random.default_rng(0).permutation(n)
-            fold = place % _PARTS if n < _MANY else (place >= _MANY).astype(np.intp)
+            fold = place % _PARTS if n < _MANY else (place >= min(_MANY, n // 5)).astype(np.intp)
             for k in range(_PARTS if n < _MANY else 1):
                 seen = fold != k
                 if np.ptp(y[seen]) > 0:
