@@ -273,6 +273,8 @@ class MCD(ConditionalEstimator):
             optimism = self._optimism(targets, weights, len(y), rng)
         self.discriminator_.use_marginal(self._target_map.marginal(self.marginal_, optimism))
         self.discriminator_.fit(contrast, rng)
+        # A number for every target, which a fitted model has no use for.
+        self.marginal_.__dict__.pop("held_out_", None)
         if hasattr(self.discriminator_, "weights_"):
             self.weights_ = dict(self.discriminator_.weights_)
         self.ratio_ = contrast.ratio

@@ -52,7 +52,8 @@ class AutoDiscriminator(Discriminator):
     that fold. The weights :math:`w_j` of the mixture :math:`\sum_j w_j f_j(y \mid x)`, with the
     marginal as one of its parts, maximise the likelihood of the held-out rows (a concave problem,
     solved by expectation and maximisation). The models of the folds are the ensemble: nothing is
-    fitted again. A target with few different values is spread evenly over the cells between them.
+    fitted again. A target with few different values is spread evenly over the cells between them
+    for those that learn a density of their own.
     Boosting libraries, where they are installed, are asked only if trees help.
 
     Parameters
@@ -101,7 +102,7 @@ class AutoDiscriminator(Discriminator):
         if origin is None or not hasattr(self, "_marginal"):
             raise ValueError("auto needs the marginal and the rows: fit it through MCD.")
         rng, start = random_state, time.monotonic()
-        contrast = self._without_ties(contrast, rng)
+        spread = self._without_ties(contrast, rng)
         level = (np.arange(_POINTS) + 0.5) / _POINTS
         self._points = self._marginal.quantile(level)
         self._y_limits = self._marginal.limits
@@ -130,8 +131,10 @@ class AutoDiscriminator(Discriminator):
 
         def consider(name: str) -> None:
             if name in _NETWORKS:
+                # A classifier is content with targets that come again and again; a density is not.
+                data = contrast if name == "mlp" else spread
                 experts[name], gains[name] = _fit_network(
-                    name, contrast, folds, judged, self._marginal, rng, self.verbose
+                    name, data, folds, judged, self._marginal, rng, self.verbose
                 )
             else:
                 best = max(gains.values(), key=np.nanmean) if gains else None
