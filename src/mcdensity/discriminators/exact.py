@@ -47,7 +47,7 @@ _TRAINING_POINTS, _VALIDATION_POINTS, _FINAL_POINTS = 128, 512, 256
 _MOST_VALIDATION_ROWS = 2000
 _TABLE = 8192
 _LEAST_WEIGHT = 0.02
-_CHOICES = 2
+_CAUTION = 0.2
 # Numbers worked at once when predicting.
 _BLOCK = 1 << 21
 _TOWERS = {"flow": FlowTower, "mixture": MixtureTower, "two-tower": TwoTower}
@@ -261,9 +261,10 @@ class ExactDiscriminator(Discriminator):
                     own = together().double().cpu().numpy()
                 weights = mixture_weights(own.T, share[checked], _LEAST_WEIGHT)
                 gained = np.log(np.exp(own).T @ weights[:-1] + weights[-1])
-                # The rows have chosen the time to stop and the weights: a little is taken back, as
-                # Akaike's criterion would, before others are compared with.
-                self.held_gains_[checked] = gained - _CHOICES / units
+                # The rows have chosen the time to stop and the weights: a part of a standard error
+                # is taken back before others are compared with.
+                error = gained.std() / math.sqrt(len(checked))
+                self.held_gains_[checked] = gained - _CAUTION * error
             kept = np.flatnonzero(weights[:-1])
             self.noise_weights_ = dict(zip(levels[kept].tolist(), weights[kept], strict=True))
             self.trust_ = float(1 - weights[-1])
