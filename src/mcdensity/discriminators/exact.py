@@ -49,7 +49,7 @@ _TABLE = 8192
 _LEAST_WEIGHT = 0.02
 _CAUTION = 0.2
 # Numbers worked at once when predicting.
-_BLOCK = 1 << 21
+_BLOCK = 1 << 23
 _TOWERS = {"flow": FlowTower, "mixture": MixtureTower, "two-tower": TwoTower}
 
 
