@@ -340,7 +340,7 @@ class ExactDiscriminator(Discriminator):
             points = torch.as_tensor(self._final)
             log_weights = torch.as_tensor(np.log(self._member_weights), dtype=torch.float32)
             log_weights = log_weights[:, None, None]
-            inner = 10 if module.normalised else 1
+            inner = 40 if module.normalised else 1
             rows = max(
                 1, _BLOCK // (members * inner * max(m, 1 if module.normalised else _FINAL_POINTS))
             )
