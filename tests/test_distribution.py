@@ -77,7 +77,7 @@ def test_moments_mode_entropy(normal, scale):
     np.testing.assert_allclose(distribution.kurtosis(), 0, atol=0.03)
     np.testing.assert_allclose(distribution.median(), LOC, atol=2e-3 * scale)
     np.testing.assert_allclose(distribution.mode(), LOC, atol=0.02 * scale)
-    np.testing.assert_allclose(distribution.entropy(), law.entropy(), atol=5e-3)
+    np.testing.assert_allclose(distribution.entropy(), law.entropy(), atol=3e-3)
 
 
 def test_hpd_of_a_normal_is_its_central_interval(normal, scale):

@@ -237,7 +237,7 @@ def _cell_error(knots: Array, value: Array) -> tuple[Array, Array, Array]:
     bent = (np.exp(np.minimum(bend / 2, 60.0)) - 1) * mass
     bent = np.abs(bent, out=bent) * (2 / 3)
     jumped = np.zeros_like(rise)
-    jumps = ~same & (product < 0) & ~flat
+    jumps = (product < 0) & ~flat
     if jumps.any():
         row, cell = np.nonzero(jumps)
         low = np.minimum(np.abs(left[jumps]), np.abs(right[jumps]))
