@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from mcdensity._scaling import location_and_scale
 from mcdensity._validation import as_generator, check_weights
 from mcdensity.distribution import (
     ConditionalDistribution,
@@ -23,6 +24,7 @@ from mcdensity.distribution import (
     Reference,
     check_coverage,
 )
+from mcdensity.target import TargetSpace
 
 __all__ = ["ConditionalEstimator"]
 
@@ -55,6 +57,7 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
 
     x_mean_: Array | float
     x_scale_: Array | float
+    target_space_: TargetSpace
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the distribution of y given x.
@@ -81,7 +84,7 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         need less memory, since they work in blocks.
         """
         X = self._check_predict(X)
-        parts = [self._natural(X[rows]) for rows in self._blocks(len(X))]
+        parts = [self._in_caller_units(X[rows]) for rows in self._blocks(len(X))]
         return parts[0]._joined(parts[1:]) if len(parts) > 1 else parts[0]
 
     def pdf_from_X(self, X: ArrayLike, y_grid: ArrayLike) -> Array:  # noqa: N802
@@ -122,7 +125,7 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         out = np.empty(len(X))
         for rows in self._blocks(len(X)):
             if self._normalized:
-                out[rows] = self._natural(X[rows]).logpdf(y[rows])
+                out[rows] = self._in_caller_units(X[rows]).logpdf(y[rows])
             else:
                 at = (y[rows, None] - self.y_mean_) / self.y_scale_
                 out[rows] = self._log_density_rows(X[rows], at)[:, 0] - np.log(self.y_scale_)
@@ -209,7 +212,7 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
             raise ValueError(f"X has {len(X)} rows and y has {len(outcomes)}; give as many.")
         level = np.empty(len(X))
         for rows in self._blocks(len(X)):
-            d = self._natural(X[rows])
+            d = self._in_caller_units(X[rows])
             level[rows] = np.minimum(d.cdf(outcomes[rows]), d.sf(outcomes[rows]))
         self.conformal_levels_ = np.sort(level)
         return self
@@ -303,6 +306,16 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         """Name the part that looks at X, for messages."""
         return type(self).__name__
 
+    @property
+    def y_mean_(self) -> float:
+        """Mean of the targets."""
+        return self.target_space_.location
+
+    @property
+    def y_scale_(self) -> float:
+        """Standard deviation of the targets."""
+        return self.target_space_.scale
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True
@@ -348,9 +361,8 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             if not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 delattr(self, name)
-        self.x_mean_, self.x_scale_ = _location_and_scale(X, weight)
-        y_mean, y_scale = _location_and_scale(y[:, None], weight)
-        self.y_mean_, self.y_scale_ = float(y_mean[0]), float(y_scale[0])
+        self.x_mean_, self.x_scale_ = location_and_scale(X, weight)
+        self.target_space_ = TargetSpace.learn(y, weight)
         if X_unlabeled is not None:
             extra["X_unlabeled"] = self._scale_x(self._check_x(X_unlabeled, "X_unlabeled"))
         if y_marginal is not None:
@@ -361,8 +373,8 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
                 raise ValueError(
                     f"y_marginal must be of shape (n_y,) with n_y > 0, got shape {more.shape}."
                 )
-            extra["y_marginal"] = (more - self.y_mean_) / self.y_scale_
-        scaled = (y - self.y_mean_) / self.y_scale_
+            extra["y_marginal"] = self.target_space_.standardize(more)
+        scaled = self.target_space_.standardize(y)
         self._fit(self._scale_x(X), scaled, weight, **extra)
         self._knots = self._start_knots(scaled)
         return self
@@ -457,7 +469,7 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
 
     # Blocks.
 
-    def _natural(self, X: Array) -> ConditionalDistribution:
+    def _in_caller_units(self, X: Array) -> ConditionalDistribution:
         """Distributions of a block of standardised rows, in the caller's units."""
         return self._distribution(X)._rescaled(self.y_mean_, self.y_scale_)
 
@@ -470,24 +482,4 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
     ) -> Array:
         """Work through the rows in blocks, so that memory stays bounded."""
         X = self._check_predict(X)
-        return np.concatenate([function(self._natural(X[b])) for b in self._blocks(len(X), points)])
-
-
-def _location_and_scale(X: Array, weight: Array | None) -> tuple[Array, Array]:
-    """Weighted mean and standard deviation of each column; a constant column has scale 1."""
-    known = ~np.isnan(X)
-    some = known.any(axis=0)
-    low = np.min(X, axis=0, where=known, initial=np.inf)
-    high = np.max(X, axis=0, where=known, initial=-np.inf)
-    center = np.where(some, low / 2 + high / 2, 0.0)
-    # Columns are centred and brought to size 1 first: squares of huge values overflow, and those
-    # of large values that differ little lose what they differ in.
-    size = np.where(some & (high > low), high / 2 - low / 2, 1.0)
-    X = (X - center) / np.where(size > 0, size, 1.0)
-    share = known * (1.0 if weight is None else weight[:, None])
-    total = np.maximum(share.sum(axis=0), np.finfo(float).tiny)
-    X = np.where(known, X, 0.0)
-    mean = (share * X).sum(axis=0) / total
-    scale = np.sqrt((share * (X - mean) ** 2).sum(axis=0) / total)
-    scale = np.where(scale > 0, scale, 1.0)
-    return center + mean * size, np.where(scale * size > 0, scale * size, 1.0)
+        return np.concatenate([function(self._in_caller_units(X[b])) for b in self._blocks(len(X), points)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -9,74 +11,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 from sklearn.base import clone
-from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from mcdensity._validation import as_generator, weighted_quantile
-from mcdensity.contrast import build_contrast
+from mcdensity._folds import assign_folds
+from mcdensity._validation import as_generator
+from mcdensity.data import TrainingData
 from mcdensity.discriminators import make_discriminator
-from mcdensity.discriminators.adapters import TargetMarginal
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
 from mcdensity.estimator import ConditionalEstimator
-from mcdensity.marginals import AdaptiveDensity, get_marginal
+from mcdensity.experts.base import ConditionedRatio, DensityExpert, RatioExpert
+from mcdensity.marginals import fit_held_out, get_marginal
+from mcdensity.target import InnerMarginal
 
 __all__ = ["MCD"]
 
 Array = NDArray[np.float64]
 
+# What `ratio="auto"` chooses from, spread over the range that the paper studies.
 _RATIOS = (0.02, 0.05, 0.15, 0.5)
 _FOLDS = 3
-# With fewer targets, or more, the marginal's optimism about those it has seen is not asked for.
-_LEAST_HELD_OUT, _MOST_HELD_OUT, _PARTS = 10, 5000, 20
-# The discriminator sees targets up to this many standard deviations as they are.
-_LINEAR = 4.0
-
-
-class _TargetMap:
-    """A monotone map of y for the discriminator: the ratio of densities does not notice it.
-
-    In units of a robust standard deviation it leaves y as it is up to four of them, and grows like
-    a logarithm beyond, so that a wild outlier does not squeeze all other targets into a point.
-    Targets beyond those seen count as the outermost, unless a discriminator knows better.
-    """
-
-    def __init__(self, y: Array, weight: Array | None) -> None:
-        low, middle, high = weighted_quantile(y, [0.25, 0.5, 0.75], weight)
-        self.range = y.min(), y.max()
-        self.middle = middle
-        # y is standardised: its standard deviation is 1.
-        self.scale = min(1.0, (high - low) / 1.349) if high > low else 1.0
-
-    def __call__(self, y: Array, beyond: bool = False) -> Array:
-        y = y if beyond else np.clip(y, *self.range)
-        value = (y - self.middle) / self.scale
-        size = np.abs(value)
-        far = _LINEAR + np.log1p(np.maximum(size - _LINEAR, 0))
-        return np.where(size <= _LINEAR, value, np.sign(value) * far)
-
-    def inverse(self, value: Array) -> tuple[Array, Array]:
-        """Return y, and the logarithm of the slope of y there."""
-        beyond = np.clip(np.abs(value) - _LINEAR, 0, 700)
-        size = np.minimum(np.abs(value), _LINEAR) + np.expm1(beyond)
-        return self.middle + self.scale * np.sign(value) * size, np.log(self.scale) + beyond
-
-    def marginal(self, marginal: Any, optimism: Array | float) -> TargetMarginal:
-        """Return the marginal of the mapped targets."""
-
-        def logpdf(value: Array) -> Array:
-            y, log_slope = self.inverse(value)
-            return marginal.logpdf(y) + log_slope
-
-        low, high = self.range
-        reach = np.array([2 * low - high, 2 * high - low])
-        return TargetMarginal(
-            quantile=lambda level: self(marginal.ppf(level)),
-            cdf=lambda value: marginal.cdf(self.inverse(value)[0]),
-            logpdf=logpdf,
-            limits=tuple(self(np.array(self.range))),
-            reach=tuple(self(reach, beyond=True)),
-            optimism=optimism,
-        )
 
 
 class MCD(ConditionalEstimator):
@@ -94,12 +47,13 @@ class MCD(ConditionalEstimator):
         A name from `mcdensity.discriminators.list_discriminators`; any object with `fit` and
         `predict_proba` (or `predict`, for a regressor of the label); or a torch module, its class
         or a function that makes one, from (batch, p + 1) to one logit. It is cloned, never changed.
-        "auto" fits several, and mixes their densities as held-out rows ask for.
+        "auto" fits several, and mixes their densities, weighted by held-out likelihood.
     marginal : str or object, default "adaptive"
         A name from `mcdensity.marginals.list_marginals`, or an object with `fit`, `logpdf`, `cdf`
         and `ppf`. "kde" is the paper's kernel density; "tailed" is the same with a little of a
         heavy-tailed density, so that a target just beyond those seen is unlikely, not impossible;
-        "adaptive" mixes kernels of several widths and two simple laws as held-out targets ask for.
+        "adaptive" mixes kernels of several widths and two simple laws, weighted by held-out
+        likelihood.
     construction : {"auto", "id", "iid"}, default "auto"
         How pairs are made, see `mcdensity.build_contrast`; "auto" is "id".
     ratio : float or "auto", default 0.05
@@ -119,23 +73,30 @@ class MCD(ConditionalEstimator):
         Seed; the same seed gives the same numbers.
     verbose : bool, default False
         Whether a neural discriminator shows a progress bar while it learns.
+    time_budget : float, optional
+        Seconds that `fit` may take. A quick model comes first, then whatever fits into the time;
+        networks are trained with fewer steps. The result then depends on the machine. Without a
+        budget it depends on the data and the seed alone.
 
     Attributes
     ----------
     marginal_ : Marginal
         The fitted marginal, of the *standardised* target ``(y - y_mean_) / y_scale_``.
-    discriminator_ : Discriminator
+    discriminator_ : Expert
         The fitted discriminator; for a scikit-learn learner see its `learner_`.
+    target_space_ : TargetSpace
+        The coordinates of the target.
     ratio_ : float
-        The share of joint pairs that was achieved.
+        The share of joint pairs that was achieved; not set by "mixture", "flow" and "two-tower",
+        which learn densities and need no pairs.
     weights_ : dict
         With ``discriminator="auto"``: the weight of each discriminator, and of the marginal.
     ratio_scores_ : dict
         With ``ratio="auto"``: cross-validated log-likelihood of each ratio that was tried.
     contrast_size_ : int
-        Number of pairs.
+        Number of pairs, where there are any.
     construction_ : int
-        Which of the paper's Constructions 1 to 5 the data called for.
+        Which of the paper's Constructions 1 to 5 the data called for, where pairs are made.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
     x_mean_, x_scale_, y_mean_, y_scale_
@@ -167,6 +128,7 @@ class MCD(ConditionalEstimator):
         "discriminator_params": [dict, None],
         "random_state": ["random_state", np.random.Generator],
         "verbose": ["boolean"],
+        "time_budget": [Interval(Real, 0, None, closed="neither"), None],
     }
 
     def __init__(
@@ -180,6 +142,7 @@ class MCD(ConditionalEstimator):
         discriminator_params: dict[str, Any] | None = None,
         random_state: Any = None,
         verbose: bool = False,
+        time_budget: float | None = None,
     ) -> None:
         self.discriminator = discriminator
         self.marginal = marginal
@@ -190,6 +153,7 @@ class MCD(ConditionalEstimator):
         self.discriminator_params = discriminator_params
         self.random_state = random_state
         self.verbose = verbose
+        self.time_budget = time_budget
 
     def fit(
         self,
@@ -239,65 +203,50 @@ class MCD(ConditionalEstimator):
         **extra: Any,
     ) -> None:
         rng = as_generator(self.random_state)
-        if hasattr(self, "ratio_scores_"):
-            del self.ratio_scores_
+        deadline = None if self.time_budget is None else time.monotonic() + self.time_budget
         ratio = self.ratio
         if isinstance(ratio, str):
             ratio = self._choose_ratio(
                 X, y, sample_weight, groups, rng, X_unlabeled=X_unlabeled, y_marginal=y_marginal
             )
-        self._target_map = _TargetMap(y, sample_weight)
-        contrast = build_contrast(
-            X,
-            self._target_map(y),
-            construction=self.construction,
-            ratio=ratio,
-            X_unlabeled=X_unlabeled,
-            y_marginal=None if y_marginal is None else self._target_map(y_marginal),
-            groups=groups,
-            sample_weight=sample_weight,
-            random_state=rng,
-        )
+        space = self.target_space_
         targets, weights = y, sample_weight
         if y_marginal is not None:
             targets = np.concatenate([y, y_marginal])
             weights = (
                 None if weights is None else np.concatenate([weights, np.ones(len(y_marginal))])
             )
-        self.marginal_ = get_marginal(self.marginal).fit(targets, sample_weight=weights)
-        self.discriminator_ = make_discriminator(self.discriminator, self.discriminator_params)
-        if self.verbose and hasattr(self.discriminator_, "verbose"):
-            self.discriminator_.verbose = True
-        optimism: Array | float = 0.0
-        if self.discriminator_.extrapolates:
-            optimism = self._optimism(targets, weights, len(y), rng)
-        self.discriminator_.use_marginal(self._target_map.marginal(self.marginal_, optimism))
-        self.discriminator_.fit(contrast, rng)
-        # A number for every target, which a fitted model has no use for.
-        self.marginal_.__dict__.pop("held_out_", None)
-        if hasattr(self.discriminator_, "weights_"):
-            self.weights_ = dict(self.discriminator_.weights_)
-        self.ratio_ = contrast.ratio
-        self.contrast_size_ = len(contrast)
-        self.construction_ = contrast.construction
-
-    def _optimism(
-        self, targets: Array, weights: Array | None, n: int, rng: np.random.Generator
-    ) -> Array | float:
-        """By how much the marginal is too sure of the labelled targets, for it has seen them."""
-        if not _LEAST_HELD_OUT <= len(targets) < _MOST_HELD_OUT:
-            return 0.0
-        part = rng.permutation(len(targets)) % _PARTS
-        known, out = self.marginal_.logpdf(targets), np.zeros(len(targets))
-        if isinstance(self.marginal_, AdaptiveDensity):
-            return np.nan_to_num(known - self.marginal_.held_out_)[:n]
-        for k in range(_PARTS):
-            seen = part != k
-            if np.ptp(targets[seen]) > 0:
-                share = None if weights is None else weights[seen]
-                other = get_marginal(self.marginal).fit(targets[seen], sample_weight=share)
-                out[~seen] = known[~seen] - other.logpdf(targets[~seen])
-        return out[:n]
+        self.marginal_ = get_marginal(self.marginal)
+        expert = make_discriminator(self.discriminator, self.discriminator_params)
+        held_out = None
+        if isinstance(expert, RatioExpert):  # it is compared with nothing
+            self.marginal_.fit(targets, sample_weight=weights)
+        else:
+            held_out = fit_held_out(self.marginal_, targets, weights)[: len(y)]
+            held_out = held_out - space.log_slope(y)
+        data = TrainingData(
+            X,
+            space.inner(y)[:, None],
+            sample_weight,
+            None if groups is None else np.unique(groups, return_inverse=True)[1],
+            X_unlabeled,
+            None if y_marginal is None else space.inner(y_marginal)[:, None],
+            InnerMarginal(space, self.marginal_, held_out),
+            random_state=rng,
+            construction=self.construction,
+            ratio=ratio,
+            deadline=deadline,
+            verbose=self.verbose,
+        )
+        if not isinstance(expert, DensityExpert):
+            contrast = data.contrast()
+            self.ratio_ = contrast.ratio
+            self.contrast_size_ = len(contrast)
+            self.construction_ = contrast.construction
+        expert.fit(data)
+        self.discriminator_ = expert
+        if hasattr(expert, "weights_"):
+            self.weights_ = dict(expert.weights_)
 
     def _choose_ratio(
         self,
@@ -309,15 +258,16 @@ class MCD(ConditionalEstimator):
         **extra: Array | None,
     ) -> float:
         """Choose the ratio by cross-validated log-likelihood; a group stays on one side."""
-        units = len(y) if groups is None else len(np.unique(groups))
+        unit = np.arange(len(y)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        units = int(unit.max()) + 1
         seed = int(rng.integers(2**31 - 1))
-        splitter = (KFold if groups is None else GroupKFold)(
-            _FOLDS, shuffle=True, random_state=seed
-        )
         self.ratio_scores_: dict[float, float] = {}
-        folds = list(splitter.split(X, y, groups)) if units >= 3 * _FOLDS else []
-        if not folds or any(np.ptp(y[train]) == 0 for train, _ in folds):
+        if units < 3 * _FOLDS:
             return 0.05  # too little to choose by
+        fold = assign_folds(units, _FOLDS, seed)[0, unit]
+        folds = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(_FOLDS)]
+        if any(np.ptp(y[train]) == 0 for train, _ in folds):
+            return 0.05
         weight = np.ones(len(y)) if sample_weight is None else sample_weight
         for ratio in _RATIOS:
             if ratio <= _FOLDS / ((_FOLDS - 1) * units):
@@ -331,35 +281,40 @@ class MCD(ConditionalEstimator):
             self.ratio_scores_[ratio] = total / weight.sum()
         return max(self.ratio_scores_, key=self.ratio_scores_.__getitem__)
 
-    def _log_ratio(self, logits: Array) -> Array:
-        """Turn logit q into log f(y|x) / f_Y(y), with q below 1 - epsilon."""
-        upper = np.log1p(-self.epsilon) - np.log(self.epsilon)
-        return np.minimum(logits, upper) - logit(self.discriminator_.ratio_)
+    def _log_ratio(self, X: Array) -> Callable[[Array, NDArray[np.intp] | None], Array]:
+        """Condition on rows; return log f(y|x) / f_Y(y) at standardised y as a function.
 
-    def _log_ratio_grid(self, X: Array, grid: Array) -> Array:
-        return self._log_ratio(self.discriminator_.logit_grid(X, self._mapped(grid)))
+        The function takes points of shape (m,), which rows share, or (rows, m), and the rows.
+        """
+        space, marginal = self.target_space_, self.marginal_
+        conditioned = self.discriminator_.condition(X)
+        if isinstance(conditioned, ConditionedRatio):
+            # q stays below 1 - epsilon.
+            most = logit(1 - self.epsilon) - logit(self.discriminator_.ratio_)
+            return lambda y, rows: np.minimum(conditioned.log_ratio(space.inner(y), rows), most)
 
-    def _log_ratio_rows(self, X: Array, Y: Array) -> Array:
-        return self._log_ratio(self.discriminator_.logit_rows(X, self._mapped(Y)))
+        def relative(y: Array, rows: NDArray[np.intp] | None) -> Array:
+            log_marginal = marginal.logpdf(y) - space.log_slope(y)
+            return conditioned.relative(space.inner(y, clip=False), log_marginal, rows)
 
-    def _mapped(self, y: Array) -> Array:
-        return self._target_map(y, self.discriminator_.extrapolates)
+        return relative
 
     # The formula as it stands, for `normalize=False`.
 
     def _log_density_grid(self, X: Array, grid: Array) -> Array:
-        ratio = np.maximum(self._log_ratio_grid(X, grid), np.log(self.epsilon))
+        ratio = np.maximum(self._log_ratio(X)(grid, None), np.log(self.epsilon))
         return ratio + self.marginal_.logpdf(grid)
 
     def _log_density_rows(self, X: Array, Y: Array) -> Array:
-        ratio = np.maximum(self._log_ratio_rows(X, Y), np.log(self.epsilon))
+        ratio = np.maximum(self._log_ratio(X)(Y, None), np.log(self.epsilon))
         return ratio + self.marginal_.logpdf(Y)
 
     def _distribution(self, X: Array) -> ConditionalDistribution:
+        log_ratio = self._log_ratio(X)
         return GridDistribution.from_log_density(
-            lambda rows, y: self._log_ratio_rows(X[rows], y) + self.marginal_.logpdf(y),
+            lambda rows, y: log_ratio(y, rows) + self.marginal_.logpdf(y),
             self._knots,
-            shared=lambda y: self._log_ratio_grid(X, y) + self.marginal_.logpdf(y),
+            shared=lambda y: log_ratio(y, None) + self.marginal_.logpdf(y),
             reference=self.marginal_,
             # A row far from all that was seen may have a small ratio everywhere: only what is
             # small beside the largest of the row says that a target is impossible.

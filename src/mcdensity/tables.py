@@ -270,7 +270,7 @@ class TableEstimator(ConditionalEstimator):
         self.target_ = None if getattr(y, "name", None) is None else str(y.name)  # type: ignore[union-attr]
         self.feature_names_in_ = preparation.feature_names_in_
         self.n_features_in_ = preparation.n_features_in_
-        self.y_mean_, self.y_scale_ = estimator.y_mean_, estimator.y_scale_
+        self.target_space_ = estimator.target_space_
         self.seen_ = np.sort(_row_hashes(preparation.transform(X), y))[:_SKETCH]
         return self
 
@@ -292,8 +292,8 @@ class TableEstimator(ConditionalEstimator):
         check_is_fitted(self, "estimator_")
         return self.estimator_._check_predict(self.preparation_.transform(X))
 
-    def _natural(self, X: Array) -> ConditionalDistribution:
-        return self.estimator_._natural(X)
+    def _in_caller_units(self, X: Array) -> ConditionalDistribution:
+        return self.estimator_._in_caller_units(X)
 
     def _blocks(self, n: int, points: int = 0) -> Iterator[slice]:
         return self.estimator_._blocks(n, points)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from sklearn.base import clone
 
 from mcdensity.marginals.adaptive import AdaptiveDensity
-from mcdensity.marginals.base import Marginal
+from mcdensity.marginals.base import Marginal, fit_held_out
 from mcdensity.marginals.kde import KernelDensity
 from mcdensity.marginals.tailed import TailedDensity
 
 __all__ = [
-    "AdaptiveDensity", "KernelDensity", "Marginal", "TailedDensity", "get_marginal",
-    "list_marginals",
+    "AdaptiveDensity", "KernelDensity", "Marginal", "TailedDensity", "fit_held_out",
+    "get_marginal", "list_marginals",
 ]  # fmt: skip
 
 _REGISTRY: dict[str, type[Marginal]] = {

@@ -1,4 +1,4 @@
-"""A mixture of kernel densities and of two simple laws, weighed by held-out targets."""
+"""A mixture of kernel densities and of two simple laws, weighted by held-out likelihood."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+from scipy.special import logsumexp
 
 from mcdensity._loglinear import LogLinear
 from mcdensity._mixing import best_weights
 from mcdensity._validation import check_weights, weighted_quantile
+from mcdensity._folds import assign_folds
 from mcdensity.marginals.kde import KernelDensity
 
 __all__ = ["AdaptiveDensity"]
@@ -29,7 +31,7 @@ _PARTS = 20
 
 
 class AdaptiveDensity(KernelDensity):
-    r"""A mixture of kernel densities, a normal one and a Student t, as held-out targets ask for.
+    r"""A mixture of kernel densities, a normal one and a Student t, weighted by held-out likelihood.
 
     .. math:: \hat f(y) = \sum_k w_k \hat f_{h_k}(y) + w_N \, N(y; m, s) + w_t \, t_4(y)
 
@@ -43,9 +45,6 @@ class AdaptiveDensity(KernelDensity):
     ----------
     weights_ : dict
         Weight of each part.
-    held_out_ : ndarray of shape (n,)
-        Log-density of each target when it was held out; NaN where it was not. Targets of weight 0
-        are left out.
     bandwidth_, n_effective_, gaps_
         See `KernelDensity`.
 
@@ -70,6 +69,15 @@ class AdaptiveDensity(KernelDensity):
         y : array-like of shape (n,)
         sample_weight : array-like of shape (n,), optional
         """
+        self.fit_held_out(y, sample_weight)
+        return self
+
+    def fit_held_out(self, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Array:
+        """Learn the density of y; return the log-density of each target when it was held out.
+
+        Where a target was not held out, as of very many, it is the density's own. Targets of weight
+        0 are left out.
+        """
         super().fit(y, sample_weight)
         y = np.asarray(y, dtype=np.float64).ravel()
         kept, weight = check_weights(sample_weight, len(y))
@@ -80,30 +88,35 @@ class AdaptiveDensity(KernelDensity):
         # Narrow kernels would make peaks of values that come again and again.
         used = [k for k, f in enumerate(_FACTORS) if not (tied and f < 1)]
         used += [len(_FACTORS), len(_FACTORS) + 1]
-        parts = _parts(y, weight, used)
-        held = np.full((n, len(used)), np.nan)
-        if n >= _LEAST_TARGETS:
-            place = np.random.default_rng(0).permutation(n)
-            fold = place % _PARTS if n < _MANY else (place >= min(_MANY, n // 5)).astype(np.intp)
-            for k in range(_PARTS if n < _MANY else 1):
-                seen = fold != k
-                if np.ptp(y[seen]) > 0:
-                    laws = _parts(y[seen], weight[seen], used)
-                    held[~seen] = np.column_stack([law.logpdf(y[~seen]) for law in laws])
+        held = _held_out_parts(y, weight, used)
         rows = np.isfinite(held).all(axis=1)
-        prior = _PRIOR[used]
         if rows.any():
-            w = best_weights(held[rows], weight[rows], prior)
+            w = best_weights(held[rows], weight[rows], _PRIOR[used])
         else:
             w = np.zeros(len(used))
             w[used.index(_REFERENCE)], w[-1] = 1 - 1 / (n + 1), 1 / (n + 1)
         names = [*(f"kernel {f:g}" for f in _FACTORS), "normal", "student"]
         self.weights_ = dict(zip((names[k] for k in used), w.tolist(), strict=True))
-        self.held_out_ = np.full(n, np.nan)
-        top = held[rows].max(axis=1, keepdims=True, initial=-np.inf)
-        self.held_out_[rows] = np.log(np.exp(held[rows] - top) @ w) + top[:, 0]
-        self._law = _mixed(parts, w)
-        return self
+        self._law = _mixed(_parts(y, weight, used), w)
+        out = np.asarray(self.logpdf(y))
+        out[rows] = logsumexp(held[rows], b=w, axis=1)
+        return out
+
+
+def _held_out_parts(y: Array, weight: Array, used: list[int]) -> Array:
+    """Log-density of each target under parts that have not seen it, (n, parts); NaN elsewhere."""
+    n = len(y)
+    held = np.full((n, len(used)), np.nan)
+    if n < _LEAST_TARGETS:
+        return held
+    # The folds are the same whatever the seed of the model: a marginal has none.
+    part = assign_folds(n, _PARTS if n < _MANY else max(5, n // _MANY), 0)[0]
+    for k in range(_PARTS if n < _MANY else 1):
+        seen = part != k
+        if np.ptp(y[seen]) > 0:
+            laws = _parts(y[seen], weight[seen], used)
+            held[~seen] = np.column_stack([law.logpdf(y[~seen]) for law in laws])
+    return held
 
 
 def _parts(y: Array, weight: Array, used: list[int]) -> list[Any]:

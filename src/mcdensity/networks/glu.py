@@ -15,11 +15,13 @@ from mcdensity.networks.layers import (
     StackedDropout,
     StackedLinear,
     StackedNetwork,
+    stacked,
 )
 
 __all__ = ["glu"]
 
 
+@stacked
 def glu(
     n_inputs: int, members: int = 1, width: int = 32, depth: int = 2, dropout: float = 0.1
 ) -> StackedNetwork:

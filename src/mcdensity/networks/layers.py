@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["StackedBatchNorm", "StackedDropout", "StackedLinear", "StackedNetwork"]
+__all__ = ["StackedBatchNorm", "StackedDropout", "StackedLinear", "StackedNetwork", "stacked"]
 
+Build = TypeVar("Build", bound=Callable[..., Any])
+
+
+# Products of at least so many rows are summed in the same order whatever their number (measured
+# with one and two threads, with and without vector instructions; below 16 they are not).
+_LEAST_ROWS = 64
 
 class StackedLinear(nn.Module):
     """A linear layer for each member.
@@ -130,25 +137,35 @@ class StackedNetwork(nn.Module):
         assert isinstance(first, StackedLinear)
         return StackedNetwork(first, nn.Sequential(*out[1:])).eval()
 
-    def outer(self, X: Tensor, Y: Tensor, block: int, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply `reduce` to the logits, (members, rows, m), of rows X at points Y.
+    def of_x(self, X: Tensor) -> Tensor:
+        """Return what the first layer makes of rows X (n, p) alone, (members, n, h).
+
+        In double precision: the products of few rows are summed in another order than those of
+        many, and a row's answer must not depend on the rows beside it.
+        """
+        weight, bias = self.first.weight.double(), self.first.bias.double()
+        return (torch.matmul(X.double(), weight[:, : X.shape[1]]) + bias).float()
+
+    def outer(
+        self, of_x: Tensor, Y: Tensor, block: int, reduce: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Apply `reduce` to the logits, (members, rows, m), of rows at points Y.
 
         Parameters
         ----------
-        X : Tensor of shape (n, p)
+        of_x : Tensor of shape (members, n, h)
+            See `of_x`.
         Y : Tensor of shape (n, m), or (1, m) for points that all rows share
         block : int
             Pairs to work at once, so that what passes between layers stays in the cache.
         reduce : callable
             From (members, rows, m) to (rows, m).
         """
-        p, (n, m) = X.shape[1], (len(X), Y.shape[1])
-        weight, bias = self.first.weight, self.first.bias
-        members, hidden = weight.shape[0], weight.shape[2]
-        of_x = torch.matmul(X, weight[:, :p]) + bias  # (members, n, h)
-        of_y = weight[:, p]  # (members, h)
+        n, m = of_x.shape[1], Y.shape[1]
+        of_y = self.first.weight[:, -1]  # (members, h)
+        members, hidden = of_y.shape
         shared = (Y[0, :, None] * of_y[:, None]) if len(Y) == 1 else None  # (members, m, h)
-        out = torch.empty(n, m, dtype=X.dtype)
+        out = torch.empty(n, m, dtype=torch.float64)
         if m == 0:
             return out
         columns = min(m, block)
@@ -161,7 +178,20 @@ class StackedNetwork(nn.Module):
                 else:
                     y = shared[:, None, j : j + columns]
                 hidden_block = (part + y).reshape(members, -1, hidden)
-                logit = self.body(hidden_block)[..., 0]
+                logit = self._logits(hidden_block)
                 count = min(rows, n - i)
                 out[i : i + rows, j : j + columns] = reduce(logit.reshape(members, count, -1))
         return out
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """Logits of the body, (members, rows); few rows are filled up, see `of_x`."""
+        rows = hidden.shape[1]
+        if rows < _LEAST_ROWS:
+            hidden = nn.functional.pad(hidden, (0, 0, 0, _LEAST_ROWS - rows))
+        return self.body(hidden)[:, :rows, 0]
+
+
+def stacked(build: Build) -> Build:
+    """Mark a function that builds a `StackedNetwork` with any number of members."""
+    build.stacked = True  # type: ignore[attr-defined]
+    return build

@@ -14,11 +14,13 @@ from mcdensity.networks.layers import (
     StackedDropout,
     StackedLinear,
     StackedNetwork,
+    stacked,
 )
 
 __all__ = ["mlp", "mlp_plain"]
 
 
+@stacked
 def mlp(
     n_inputs: int,
     members: int = 1,
@@ -37,6 +39,7 @@ def mlp(
     return StackedNetwork(StackedLinear(members, n_inputs, width), nn.Sequential(*body))
 
 
+@stacked
 def mlp_plain(n_inputs: int, members: int = 1, width: int = 32, depth: int = 2) -> StackedNetwork:
     """Build hidden layers of equal width with SiLU and nothing else, and one logit."""
     body: list[nn.Module] = [nn.SiLU()]

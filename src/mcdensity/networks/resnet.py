@@ -14,6 +14,7 @@ from mcdensity.networks.layers import (
     StackedDropout,
     StackedLinear,
     StackedNetwork,
+    stacked,
 )
 
 __all__ = ["resnet"]
@@ -38,6 +39,7 @@ class ResidualBlock(nn.Module):
         return x + self.inner(x)
 
 
+@stacked
 def resnet(
     n_inputs: int, members: int = 1, width: int = 32, depth: int = 2, dropout: float = 0.1
 ) -> StackedNetwork:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from mcdensity.networks.layers import StackedLinear, StackedNetwork
+from mcdensity.networks.layers import StackedLinear, StackedNetwork, stacked
 
 __all__ = ["snn"]
 
 
+@stacked
 def snn(
     n_inputs: int, members: int = 1, width: int = 32, depth: int = 2, dropout: float = 0.05
 ) -> StackedNetwork:

@@ -1,14 +1,16 @@
-r"""Networks whose log-ratio T(x, y) is cheap on a grid of y.
+r"""Networks whose density of y given x is cheap at many y.
 
-They see y and its normal score :math:`z = \Phi^{-1}(F_Y(y))`, in which the marginal is standard
-normal. What depends on x alone is computed once a row: `parameters`; `ratio` then combines it with
-any number of y.
+They see y, in the inner coordinate of its target, and its normal score
+:math:`z = \Phi^{-1}(F_Y(y))`, in which the marginal is standard normal. What depends on x alone is
+computed once per row, `parameters_of`; `log_density` then combines it with any number of y.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,9 +22,12 @@ from mcdensity.networks.layers import StackedLinear
 from mcdensity.networks.parameters import ParameterNetwork
 
 if TYPE_CHECKING:
-    from mcdensity.discriminators.adapters import TargetMarginal
+    from mcdensity.target import InnerMarginal
 
-__all__ = ["FlowTower", "MixtureTower", "NormalScores", "TwoTower", "spline"]
+__all__ = [
+    "TOWERS", "FlowTower", "MixtureTower", "NormalScores", "TwoTower", "condition_on", "log_mean",
+    "spline",
+]  # fmt: skip
 
 _LOG_SCALES = (-6.0, 3.0)
 # What a grid of some hundred quantiles still resolves.
@@ -44,6 +49,8 @@ class NormalScores:
         The probabilities below them.
     log_density : ndarray of shape (k,)
         The marginal's there.
+    limits : tuple of float
+        The smallest and the largest target.
     """
 
     def __init__(
@@ -51,19 +58,21 @@ class NormalScores:
         knots: NDArray[np.float64],
         levels: NDArray[np.float64],
         log_density: NDArray[np.float64],
+        limits: tuple[float, float] = (-math.inf, math.inf),
     ) -> None:
+        self.limits = limits
         self.knots, first = np.unique(knots.astype(np.float32), return_index=True)
         levels = np.clip(levels[first], _LEAST_LEVEL, 1 - _LEAST_LEVEL)
         self.scores = np.maximum.accumulate(ndtri(levels).astype(np.float32))
         self.log_density = log_density[first].astype(np.float32)
 
     @classmethod
-    def of(cls, marginal: TargetMarginal, count: int = 1024) -> NormalScores:
+    def of(cls, marginal: InnerMarginal, count: int = 1024) -> NormalScores:
         """Make the table of a marginal: knots where targets are, and evenly to its reach."""
         level = (np.arange(count) + 0.5) / count
         even = np.linspace(*marginal.reach, count)
         knots = np.unique(np.concatenate([marginal.quantile(level), even]))
-        return cls(knots, marginal.cdf(knots), marginal.logpdf(knots))
+        return cls(knots, marginal.cdf(knots), marginal.logpdf(knots), marginal.limits)
 
     def _place(self, y: Tensor, knots: Tensor) -> tuple[Tensor, Tensor]:
         """Index of the right end of the piece, and the place in it: 0 to 1, or a piece beyond."""
@@ -72,7 +81,7 @@ class NormalScores:
 
     def _table(self, y: Tensor) -> list[Tensor]:
         arrays = self.knots, self.scores, self.log_density
-        return [torch.as_tensor(a, device=y.device) for a in arrays]
+        return [torch.as_tensor(a, device=y.device, dtype=y.dtype) for a in arrays]
 
     def __call__(self, y: Tensor) -> Tensor:
         """Return z; beyond the outer knots the line goes on for as long as its last piece."""
@@ -121,8 +130,6 @@ class TwoTower(nn.Module):
         Learned features of y.
     """
 
-    normalised = False
-    extrapolates = False
     noise_in_score = True
 
     def __init__(
@@ -169,11 +176,7 @@ class TwoTower(nn.Module):
         known = torch.stack([y, -y.square() / 2, z, -z.square() / 2, torch.ones_like(y)], -1)
         return torch.cat([learned, known], -1)
 
-    def own(self, parameters: Tensor, y: Tensor, optimism: Tensor | None = None) -> Tensor:
-        """T of each row at its own y, (members, rows)."""
-        return (parameters * self.features(y)).sum(-1)
-
-    def grid(self, parameters: Tensor, y: Tensor) -> Tensor:
+    def ratio(self, parameters: Tensor, y: Tensor) -> Tensor:
         """T of each row at points y, (members, rows, m); y is (m,) or (rows, m)."""
         members, rows = parameters.shape[:2]
         if y.ndim == 1:
@@ -182,50 +185,85 @@ class TwoTower(nn.Module):
         features = features.reshape(members, rows, y.shape[1], -1)
         return torch.einsum("mnd,mngd->mng", parameters, features)
 
+    def own(self, parameters: Tensor, y: Tensor, bias: Tensor, points: Tensor) -> Tensor:
+        """Log-density of each row at its own y, (members, rows), see `_DensityTower.own`."""
+        own = (parameters * self.features(y)).sum(-1)
+        # With a row's own y among the points no peak that it fell into is missed.
+        value = torch.cat([self.ratio(parameters, points), own[..., None]], -1)
+        return own - log_mean(value) + self.scores.both(y)[1] - bias
+
+    def conditioned(self, x: Tensor, points: Tensor) -> Tensor:
+        """Parameters of the rows, with which the density integrates to one."""
+        parameters = self.parameters_of(x)
+        constant = parameters[..., -1:] - log_mean(self.ratio(parameters, points))[..., None]
+        return torch.cat([parameters[..., :-1], constant], -1)
+
+    def log_density(self, parameters: Tensor, y: Tensor, log_f: Tensor) -> Tensor:
+        """Log-density of each row at points y, see `_DensityTower.log_density`."""
+        return self.ratio(parameters, y.clamp(*self.scores.limits)) + log_f
+
 
 class _DensityTower(nn.Module):
-    """A density of y over the marginal's: its normaliser is 1 whatever its parameters are.
+    """A family of densities of y: its normaliser is 1 whatever its parameters are.
 
-    Subclasses have a `network`, and ``log_density(parameters, y, z, log_f)`` for parameters of
+    Subclasses have a `network`, and ``_log_density(parameters, y, z, log_f)`` for parameters of
     shape (members, rows, d) and values of shape (members, rows, m).
     """
 
-    normalised = True
-    extrapolates = True
     noise_in_score = False
 
     def __init__(self, scores: NormalScores, network: ParameterNetwork) -> None:
         super().__init__()
         self.scores, self.network = scores, network
 
-    def log_density(self, parameters: Tensor, y: Tensor, z: Tensor, log_f: Tensor) -> Tensor:
+    def _log_density(self, parameters: Tensor, y: Tensor, z: Tensor, log_f: Tensor) -> Tensor:
         raise NotImplementedError
 
     def parameters_of(self, x: Tensor) -> Tensor:
         """Parameters of the densities: (members, rows, d)."""
         return self.network(x)
 
-    def own(self, parameters: Tensor, y: Tensor, optimism: Tensor | None = None) -> Tensor:
-        """T of each row at its own y, (members, rows), less sure of the marginal by `optimism`."""
-        z, log_f = self.scores.both(y)
-        if optimism is not None:
-            log_f = log_f - optimism
-        density = self.log_density(parameters, y[..., None], z[..., None], log_f[..., None])
-        return density[..., 0] - log_f
+    def conditioned(self, x: Tensor, points: Tensor) -> Tensor:
+        """Parameters of the rows, with which the density integrates to one."""
+        return self.parameters_of(x)
 
-    def grid(self, parameters: Tensor, y: Tensor) -> Tensor:
-        """T of each row at points y, (members, rows, m); y is (m,) or (rows, m)."""
+    def own(self, parameters: Tensor, y: Tensor, bias: Tensor, points: Tensor) -> Tensor:
+        """Log-density of each row at its own y, (members, rows).
+
+        Parameters
+        ----------
+        parameters : Tensor of shape (members, rows, d)
+        y : Tensor of shape (members, rows)
+        bias : Tensor of shape (rows,)
+            By how much the marginal's log-density at the target of each row is larger than that of
+            a marginal which has not seen it.
+        points : Tensor of shape (m,)
+            Where a density without a closed form is normalised.
+        """
         z, log_f = self.scores.both(y)
+        at = (a[..., None] for a in (y, z, log_f - bias))
+        return self._log_density(parameters, *at)[..., 0]
+
+    def log_density(self, parameters: Tensor, y: Tensor, log_f: Tensor) -> Tensor:
+        """Log-density of each row at points y, (members, rows, m).
+
+        Parameters
+        ----------
+        parameters : Tensor of shape (members, rows, d)
+        y, log_f : Tensor of shape (m,) or (rows, m)
+            Points, and the marginal's log-density there.
+        """
+        z = self.scores(y)
         shape = *parameters.shape[:2], y.shape[-1]
         y, z, log_f = (a.expand(shape) for a in (y, z, log_f))
-        return self.log_density(parameters, y, z, log_f) - log_f
+        return self._log_density(parameters, y, z, log_f)
 
 
 class MixtureTower(_DensityTower):
     r"""A mixture of normal distributions of y and of its normal score z.
 
-    .. math:: T(x, y) = \log \Bigl( \sum_{k \le K} w_k \, \frac{N(z; \mu_k, \sigma_k)}{N(z; 0, 1)}
-        + \sum_{k > K} w_k \, \frac{N(y; \mu_k, \sigma_k)}{f_Y(y)} \Bigr)
+    .. math:: f(y \mid x) = f_Y(y) \sum_{k \le K} w_k \, \frac{N(z; \mu_k, \sigma_k)}{N(z; 0, 1)}
+        + \sum_{k > K} w_k \, N(y; \mu_k, \sigma_k)
 
     with parameters that depend on x.
 
@@ -262,7 +300,7 @@ class MixtureTower(_DensityTower):
         weights, means, scales = self.network(x).chunk(3, dim=-1)
         return torch.cat([weights.log_softmax(-1), means, scales.clamp(*_LOG_SCALES)], -1)
 
-    def log_density(self, parameters: Tensor, y: Tensor, z: Tensor, log_f: Tensor) -> Tensor:
+    def _log_density(self, parameters: Tensor, y: Tensor, z: Tensor, log_f: Tensor) -> Tensor:
         """Log-density of y: (members, rows, m)."""
         log_weights, means, log_scales = parameters[:, :, None].chunk(3, dim=-1)
         k = log_weights.shape[-1]
@@ -307,11 +345,16 @@ class FlowTower(_DensityTower):
         network = ParameterNetwork(members, n_inputs, 3 * n_bins + 1, width, depth)
         super().__init__(scores, network)
 
-    def log_density(self, parameters: Tensor, y: Tensor, z: Tensor, log_f: Tensor) -> Tensor:
+    def _log_density(self, parameters: Tensor, y: Tensor, z: Tensor, log_f: Tensor) -> Tensor:
         """Log-density of y: (members, rows, m)."""
         shift, log_scale = parameters[..., :1], parameters[..., 1:2].clamp(*_LOG_SCALES)
         u, log_slope = spline((y - shift) * torch.exp(-log_scale), parameters[..., 2:])
         return log_slope - log_scale - u.square() / 2 - _HALF_LOG_2PI
+
+
+def log_mean(value: Tensor) -> Tensor:
+    """Log of the mean of exponentials over the last axis."""
+    return value.logsumexp(-1) - math.log(value.shape[-1])
 
 
 def spline(u: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
@@ -347,3 +390,71 @@ def spline(u: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
     log_slope = 2 * (slope / bottom).log() + top.log()
     inside = u.abs() < 5
     return torch.where(inside, value, u), torch.where(inside, log_slope, 0.0)
+
+
+TOWERS = {"flow": FlowTower, "mixture": MixtureTower, "two-tower": TwoTower}
+
+
+def condition_on(
+    module: nn.Module,
+    X: NDArray[np.float64],
+    points: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    block: int,
+) -> Callable[..., NDArray[np.float64]]:
+    """Compute the parameters of rows once; return their averaged log-density as a function.
+
+    Parameters
+    ----------
+    module : nn.Module
+        One of the towers.
+    X : ndarray of shape (n, p)
+    points : ndarray
+        Where densities without a closed form are normalised.
+    weights : ndarray of shape (members,)
+        Of the members' densities; what is missing to 1 is the marginal's.
+    block : int
+        Numbers to work at once.
+    """
+    tower: Any = module
+    # In double precision: single precision products of few rows are summed in another order than
+    # those of many, and a row's answer must not depend on the rows beside it.
+    exact: Any = copy.deepcopy(tower).double()
+    with torch.inference_mode():
+        x = torch.as_tensor(X).expand(len(weights), -1, -1)
+        parameters = exact.conditioned(x, torch.as_tensor(points))
+    if isinstance(tower, TwoTower):
+        tower = exact  # a product of matrices, with terms that cancel
+    else:
+        parameters = parameters.float()
+    log_weights = torch.as_tensor(np.log(weights), dtype=parameters.dtype)[:, None, None]
+    with np.errstate(divide="ignore"):
+        rest = float(np.log(max(1 - weights.sum(), 0.0)))
+
+    def evaluate(
+        y: NDArray[np.float64],
+        rows: NDArray[np.intp] | None,
+        log_marginal: NDArray[np.float64] | None,
+    ) -> NDArray[np.float64]:
+        chosen = parameters if rows is None else parameters[:, torch.as_tensor(rows)]
+        at = torch.as_tensor(np.ascontiguousarray(y)).to(parameters.dtype)
+        log_f = tower.scores.both(at)[1]
+        if log_marginal is not None:
+            log_f = torch.as_tensor(np.ascontiguousarray(log_marginal)).to(parameters.dtype)
+        out = np.empty((chosen.shape[1], y.shape[-1]))
+        if len(weights) == 0:
+            out[:] = log_f.numpy() + rest
+            return out
+        step = max(1, block // max(1, chosen.shape[0] * chosen.shape[2] // 3 * y.shape[-1]))
+        with torch.inference_mode():
+            for i in range(0, len(out), step):
+                some = slice(i, i + step)
+                f = log_f if at.ndim == 1 else log_f[some]
+                value = tower.log_density(chosen[:, some], at if at.ndim == 1 else at[some], f)
+                value += log_weights
+                top = value.amax(0)
+                total = value.sub_(top).exp_().sum(0, dtype=torch.float64).log_().add_(top)
+                out[some] = torch.logaddexp(total, f + rest).numpy()
+        return out
+
+    return evaluate

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
+from mcdensity.data import OutOfTimeError
+
 __all__ = ["choose_device", "seeded", "train"]
 
+# Held-out data are looked at so often, and training ends after so many looks without gain: half of
+# the budget. More looks cost time, and choose a lucky moment; fewer miss the best.
 _EVALUATIONS = 12
 _PATIENCE = 6
+# With a time budget: steps that measure the pace, the share of the time that steps may take (the
+# rest is for held-out data), and the least number of steps from which anything is learned.
+_PILOT_STEPS, _STEP_SHARE, _LEAST_STEPS = 3, 0.75, 60
 
 
 def train(
@@ -25,6 +34,7 @@ def train(
     weight_decay: float,
     clip: float = 5.0,
     verbose: bool = False,
+    seconds: float = math.inf,
 ) -> int:
     """Train a module, or several that are stacked, and leave the best weights in it.
 
@@ -49,6 +59,9 @@ def train(
         Largest norm of a gradient.
     verbose : bool
         Whether to show a progress bar.
+    seconds : float
+        How long it may take: the budget of steps is cut to what fits. Where too few do, this is an
+        `OutOfTimeError`.
 
     Returns
     -------
@@ -56,6 +69,9 @@ def train(
         The number of steps that were taken.
     """
     parameters = list(module.parameters())
+    end = time.monotonic() + seconds
+    if seconds < math.inf:
+        steps = min(steps, _affordable_steps(module, loss, seconds))
     optimizer = torch.optim.AdamW(
         parameters, lr=learning_rate, weight_decay=weight_decay, fused=True
     )
@@ -86,10 +102,26 @@ def train(
                 since_gain = 0 if gained or taken < 0.3 * steps else since_gain + 1
                 if since_gain >= _PATIENCE:
                     break
+            if time.monotonic() > end:
+                break
             advance()
     keeper.restore()
     module.eval()
     return taken
+
+
+def _affordable_steps(module: nn.Module, loss: Callable[[], Tensor], seconds: float) -> int:
+    """Return how many steps fit into the given time, by the pace of a few."""
+    module.train()
+    start = time.monotonic()
+    for _ in range(_PILOT_STEPS):
+        loss().backward()
+    module.zero_grad(set_to_none=True)
+    pace = (time.monotonic() - start) / _PILOT_STEPS
+    steps = int(_STEP_SHARE * seconds / pace)
+    if steps < _LEAST_STEPS:
+        raise OutOfTimeError("Too little time is left to train a network.")
+    return steps
 
 
 class _BestWeights:

@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from mcdensity._validation import as_generator
 from mcdensity.distribution import ConditionalDistribution, GridDistribution
 from mcdensity.estimator import ConditionalEstimator
+from mcdensity.target import TargetSpace
 from mcdensity.mixture import on_grid
 
 __all__ = ["Oracle", "ScipyDistribution", "Simulator"]
@@ -201,7 +202,7 @@ class Oracle(ConditionalEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Check the data, and learn nothing."""
         X, y = validate_data(self, X, y)
-        self.x_mean_, self.x_scale_, self.y_mean_, self.y_scale_ = 0.0, 1.0, 0.0, 1.0
+        self.x_mean_, self.x_scale_, self.target_space_ = 0.0, 1.0, TargetSpace(0.0, 1.0)
         self._knots = np.empty(256)  # only their number matters, for the size of blocks
         return self
 

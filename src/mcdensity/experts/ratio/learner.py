@@ -1,97 +1,29 @@
-"""`Discriminator`, and how any scikit-learn learner becomes one.
-
-A discriminator learns logit q(x, y), with q the probability that a pair is joint.
-"""
+"""Any scikit-learn learner as a ratio expert: logit q(x, y), q the probability of a joint pair."""
 
 from __future__ import annotations
 
 import copy
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone, is_regressor
+from sklearn.base import clone, is_regressor
 from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
 from mcdensity.contrast import ContrastSet
+from mcdensity.data import TrainingData
+from mcdensity.experts.base import FitReport, RatioExpert
 
-__all__ = ["Discriminator", "LearnerDiscriminator", "TargetMarginal"]
+__all__ = ["LearnerDiscriminator"]
 
 Array = NDArray[np.float64]
 
-# Numbers in the matrix of pairs that a learner is asked about at once: 32 MB.
+# Numbers in the matrix of pairs that a learner is asked about at once: 32 MB, so that memory stays
+# bounded; learners have blocks of their own within.
 _BLOCK = 1 << 22
-
-
-@dataclass(frozen=True)
-class TargetMarginal:
-    """The marginal density of the target, in the coordinate of the contrast.
-
-    Parameters
-    ----------
-    quantile, cdf, logpdf : callable
-    limits : tuple of float
-        The smallest and the largest target.
-    reach : tuple of float
-        How far beyond them densities are asked for.
-    optimism : ndarray of shape (n,) or float
-        By how much the log-density at each labelled target is larger than that of a marginal which
-        never saw it.
-    """
-
-    quantile: Callable[[Array], Array]
-    cdf: Callable[[Array], Array]
-    logpdf: Callable[[Array], Array]
-    limits: tuple[float, float]
-    reach: tuple[float, float]
-    optimism: Array | float = 0.0
-
-
-class Discriminator(BaseEstimator, ABC):
-    """Tells joint pairs from broken ones.
-
-    Attributes
-    ----------
-    ratio_ : float
-        The share of joint pairs that the learner saw, its own class weights included.
-    extrapolates : bool
-        Whether it has an opinion on targets beyond those seen; others are asked about the outermost
-        target instead.
-    """
-
-    ratio_: float
-    extrapolates = False
-
-    def use_marginal(self, marginal: TargetMarginal) -> None:
-        """Take note, before `fit`, of the marginal.
-
-        Only those that integrate over y, such as neural ones with ``loss="exact"``, need it.
-        """
-
-    @abstractmethod
-    def fit(self, contrast: ContrastSet, random_state: np.random.Generator) -> Self:
-        """Learn from labelled pairs."""
-
-    @abstractmethod
-    def logit_rows(self, X: Array, Y: Array) -> Array:
-        """Logit of q at (X[i], Y[i, j]), shape (n, m); may be infinite."""
-
-    def logit_grid(self, X: Array, grid: Array) -> Array:
-        """Logit of q at (X[i], grid[j]), shape (n, G)."""
-        return self.logit_rows(X, np.broadcast_to(grid, (len(X), len(grid))))
-
-    def allows_nan(self) -> bool:
-        """Whether X may have missing values."""
-        return False
-
-    def describe(self) -> str:
-        """Name for messages."""
-        return type(self).__name__
 
 
 def pair_blocks(X: Array, Y: Array) -> Iterator[tuple[slice, Array]]:
@@ -107,7 +39,7 @@ def pair_blocks(X: Array, Y: Array) -> Iterator[tuple[slice, Array]]:
         yield rows, pairs.reshape(-1, columns)
 
 
-class LearnerDiscriminator(Discriminator):
+class LearnerDiscriminator(RatioExpert):
     """Any scikit-learn classifier or regressor as a discriminator.
 
     A classifier gives logit q through `decision_function` where that is known to be a logit, else
@@ -124,31 +56,30 @@ class LearnerDiscriminator(Discriminator):
         The fitted learner.
     """
 
+    sees_all_pairs: ClassVar[bool] = True
+
     def __init__(self, learner: Any) -> None:
         self.learner = learner
 
-    def fit(self, contrast: ContrastSet, random_state: np.random.Generator) -> Self:
-        """Learn from labelled pairs."""
-        learner = unfitted_copy(self.learner)
-        _seed(learner, random_state)
-        self.learner_ = self._fit_learner(learner, contrast, random_state)
+    def fit(self, data: TrainingData) -> FitReport:
+        """Learn from all pairs of the contrast set."""
+        learner, contrast = unfitted_copy(self.learner), data.contrast()
+        self.use_table(data)
+        _seed(learner, data.random_state)
+        self.learner_ = self._fit_learner(learner, data)
         self.ratio_ = weighted_ratio(learner, contrast.ratio)
         self._logit = logit_function(self.learner_)
-        return self
+        return FitReport.empty()
 
-    def _fit_learner(
-        self, learner: Any, contrast: ContrastSet, random_state: np.random.Generator
-    ) -> Any:
+    def _fit_learner(self, learner: Any, data: TrainingData) -> Any:
         _switch_off_early_stopping(learner)
-        return fit_learner(learner, contrast)
+        return fit_learner(learner, data.contrast())
 
     def logit_rows(self, X: Array, Y: Array) -> Array:
         """Logit of q at (X[i], Y[i, j])."""
         out = np.empty(Y.shape)
         for rows, pairs in pair_blocks(X, Y):
             out[rows] = np.reshape(self._logit(self.learner_, pairs), (-1, Y.shape[1]))
-        if np.isnan(out).any():
-            raise ValueError(f"The discriminator {self.describe()} returned NaN.")
         return out
 
     def allows_nan(self) -> bool:
@@ -160,6 +91,10 @@ class LearnerDiscriminator(Discriminator):
             hasattr(self.learner, "__sklearn_tags__")
             and get_tags(self.learner).input_tags.allow_nan
         )
+
+    def takes_weights(self) -> bool:
+        """Whether rows may have weights."""
+        return _weight_argument(self.learner) is not None
 
     def describe(self) -> str:
         """Name for messages."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from mcdensity.contrast import ContrastSet
-from mcdensity.discriminators.adapters import Discriminator, LearnerDiscriminator
+from mcdensity.data import TrainingData
+from mcdensity.experts.base import Evaluate, FitReport, RatioExpert, Rows
+from mcdensity.experts.ratio.learner import LearnerDiscriminator
+from mcdensity.experts.registry import register
 
 __all__ = ["QuadraticDiscriminator", "elastic_net"]
 
 Array = NDArray[np.float64]
 
-# Up to this many columns of X all their products are features; beyond, only their squares.
+# Up to this many columns of X all their products are features (1,830 of them, which Newton steps
+# and some thousand pairs still bear); beyond, only their squares.
 _MAX_PRODUCTS = 60
 
 
+@register("elastic-net")
 def elastic_net(C: float = 1.0, l1_ratio: float = 0.5) -> LearnerDiscriminator:
     """Logistic regression on the raw (x, y), the paper's "elastic-net".
 
@@ -30,7 +34,8 @@ def elastic_net(C: float = 1.0, l1_ratio: float = 0.5) -> LearnerDiscriminator:
     )
 
 
-class QuadraticDiscriminator(Discriminator):
+@register("quadratic", portfolio=0)
+class QuadraticDiscriminator(RatioExpert):
     r"""Logistic regression on all terms of degree one and two in (x, y).
 
     With more than 60 columns the products of two different columns of x are left out.
@@ -52,11 +57,16 @@ class QuadraticDiscriminator(Discriminator):
     learner_ : LogisticRegression
     """
 
+    smooth: ClassVar[bool] = True
+    sees_all_pairs: ClassVar[bool] = True
+
     def __init__(self, C: float = 10.0) -> None:
         self.C = C
 
-    def fit(self, contrast: ContrastSet, random_state: np.random.Generator) -> Self:
-        """Learn from labelled pairs."""
+    def fit(self, data: TrainingData) -> FitReport:
+        """Learn from all pairs of the contrast set."""
+        contrast = data.contrast()
+        self.use_table(data)
         p = contrast.x_pool.shape[1]
         rows, columns = np.triu_indices(p) if p <= _MAX_PRODUCTS else (np.arange(p),) * 2
         self._products = rows, columns
@@ -77,7 +87,7 @@ class QuadraticDiscriminator(Discriminator):
         coefficient = self.learner_.coef_[0]
         self._of_x, self._of_xy = coefficient[:k], coefficient[k : k + p]
         self._of_y, self._of_yy = coefficient[-2:]
-        return self
+        return FitReport.empty()
 
     def _x_features(self, X: Array) -> Array:
         rows, columns = self._products
@@ -89,8 +99,16 @@ class QuadraticDiscriminator(Discriminator):
 
     def logit_rows(self, X: Array, Y: Array) -> Array:
         """Logit of q at (X[i], Y[i, j])."""
+        return self._conditioned_logit(X)(Y, None)
+
+    def _conditioned_logit(self, X: Array) -> Evaluate:
         constant, slope = self._terms(X)
-        return constant + Y * (slope + self._of_yy * Y)
+
+        def evaluate(y: Array, rows: Rows | None) -> Array:
+            a, b = (constant, slope) if rows is None else (constant[rows], slope[rows])
+            return a + y * (b + self._of_yy * y)
+
+        return evaluate
 
     def describe(self) -> str:
         """Name for messages."""

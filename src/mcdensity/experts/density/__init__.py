@@ -1,0 +1,1 @@
+"""Density experts: what gives the density of y given x by itself."""

@@ -1,0 +1,1 @@
+"""Ratio experts: classifiers that tell joint pairs from broken ones."""

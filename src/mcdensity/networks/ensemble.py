@@ -1,0 +1,144 @@
+"""Training several networks at once by the likelihood of their rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mcdensity.data import HeldOut
+from mcdensity.networks.training import train
+
+__all__ = ["EnsembleTraining"]
+
+Array = NDArray[np.float64]
+
+# Numbers that held-out rows may take at once: 32 MB of single precision.
+_BLOCK = 1 << 23
+
+
+class EnsembleTraining:
+    """Members that hold out different rows, at several levels of noise, as one stack of networks.
+
+    The stack has ``levels x members`` networks; level j of member e is number ``j * members + e``.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The stack.
+    log_density : callable
+        ``log_density(x, y, rows)``: log-densities, (stack, rows), for x of shape (stack, rows, p),
+        y of shape (stack, rows) and the numbers of the rows.
+    X, y : ndarray of shape (n, p) and (n,)
+    weight : ndarray of shape (n,)
+    held_out : HeldOut or None
+    members : int
+    levels : ndarray
+        Standard deviations of the noise on x, and of the step of y.
+    batch_size : int
+    shift : callable
+        ``shift(y, step)`` moves targets by noise.
+    common_stop : bool
+        Whether the members of a level keep their weights from one common time. The best time of
+        each member is chosen by few rows, and looks better than it is.
+    device : torch.device
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        log_density: Callable[[Tensor, Tensor, Tensor], Tensor],
+        X: Array,
+        y: Array,
+        weight: Array,
+        held_out: HeldOut | None,
+        members: int,
+        levels: Array,
+        batch_size: int,
+        shift: Callable[[Tensor, Tensor], Tensor],
+        common_stop: bool,
+        device: torch.device,
+    ) -> None:
+        self.module, self.log_density, self.shift = module, log_density, shift
+        self.members, self.levels, self.common_stop = members, levels, common_stop
+        self.batch_size, self.device = batch_size, device
+        self.total = members * len(levels)
+        self.x, self.y = (self._tensor(a) for a in (X, y))
+        self.noise = self._tensor(np.repeat(levels, members))[:, None]
+        self.held_out = held_out
+        used = np.broadcast_to(weight, (members, len(y)))
+        if held_out is not None:
+            used = weight * ~held_out.held
+            # Rows that are scored, and which members hold them out.
+            self.scored = torch.as_tensor(held_out.scored, device=device)
+            holds = held_out.held[:, held_out.scored]
+            self.holds = torch.as_tensor(holds, device=device)
+            self.score_weight = self._tensor(weight[held_out.scored])
+        self.use = self._tensor(np.tile(used, (len(levels), 1)))
+
+    def _tensor(self, array: Array) -> Tensor:
+        return torch.as_tensor(np.ascontiguousarray(array), dtype=torch.float32, device=self.device)
+
+    def loss(self) -> Tensor:
+        """Weighted mean of -log-density over a batch, with fresh noise, summed over the stack."""
+        n = len(self.y)
+        if n > self.batch_size:
+            rows = torch.randint(n, (self.batch_size,), device=self.device)
+            weight, x, y = self.use[:, rows], self.x[rows], self.y[rows]
+        else:
+            rows = torch.arange(n, device=self.device)
+            weight, x, y = self.use, self.x, self.y
+        x = x + self.noise[..., None] * torch.randn(x.shape, device=self.device)
+        y = self.shift(y, self.noise * torch.randn(y.shape, device=self.device))
+        value = self.log_density(x, y, rows)
+        return -((weight * value).sum(1) / weight.sum(1).clamp_min(1e-6)).sum()
+
+    def held_out_log_density(self, inner: int = 1) -> Tensor:
+        """Log-densities of the scored rows, (stack, rows); `inner` numbers are needed for each."""
+        step = max(1, _BLOCK // (self.total * inner))
+        parts = []
+        for rows in self.scored.split(step):
+            x, y = self.x[rows].expand(self.total, -1, -1), self.y[rows].expand(self.total, -1)
+            parts.append(self.log_density(x, y, rows))
+        return torch.cat(parts, dim=1)
+
+    def by_level(self, value: Tensor) -> Tensor:
+        """Log of the mean density of the members that hold a row out, (levels, rows)."""
+        each = value.reshape(len(self.levels), self.members, -1)
+        each = each.masked_fill(~self.holds, -math.inf)
+        return each.logsumexp(1) - self.holds.sum(0).log()
+
+    def scores(self, inner: int = 1) -> Tensor:
+        """Mean held-out log-density for each network of the stack."""
+        value = self.held_out_log_density(inner)
+        if self.common_stop:
+            mean = self.by_level(value) @ self.score_weight / self.score_weight.sum()
+            return mean.repeat_interleave(self.members)
+        share = self.score_weight * self.holds.repeat(len(self.levels), 1)
+        return (share * value).sum(1) / share.sum(1)
+
+    def run(
+        self,
+        *,
+        steps: int,
+        learning_rate: float,
+        weight_decay: float,
+        verbose: bool = False,
+        inner: int = 1,
+        seconds: float = math.inf,
+    ) -> int:
+        """Train, keep the weights that served the scored rows best, and return the steps taken."""
+        return train(
+            self.module,
+            self.loss,
+            None if self.held_out is None else (lambda: self.scores(inner)),
+            steps=steps,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            verbose=verbose,
+            seconds=seconds,
+        )
