@@ -99,6 +99,7 @@ class InputChecks(BaseEstimator):
                 y,
                 reset=fitting,
                 dtype=np.float64,
+                order="C",  # sums depend on it: a table and its array give the same numbers
                 ensure_all_finite="allow-nan" if takes_nan else True,
                 **options,
             )
