@@ -201,8 +201,8 @@ def location_and_scale(X: Array, weight: Array | None) -> tuple[Array, Array]:
     """
     known = ~np.isnan(X)
     some = known.any(axis=0)
-    low = np.min(X, axis=0, where=known, initial=np.inf)
-    high = np.max(X, axis=0, where=known, initial=-np.inf)
+    low = np.fmin.reduce(X, axis=0, initial=np.inf)  # NaN is passed over
+    high = np.fmax.reduce(X, axis=0, initial=-np.inf)
     center = np.zeros(X.shape[1])
     np.add(low / 2, high / 2, out=center, where=some)
     # Columns are centred and brought to size 1 first: squares of huge values overflow, and those
