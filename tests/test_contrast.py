@@ -367,7 +367,7 @@ def test_split_keeps_observations_on_one_side(grouped):
         ({"groups": np.zeros(3)}, "groups must have one entry a row"),
         ({"sample_weight": [1] + [0] * 19}, "at least 2 different observations"),
         ({"X_unlabeled": np.zeros((3, 5))}, "X_unlabeled must have the 2 columns of X"),
-        ({"sample_weight": np.ones(3)}, "one weight a row of X"),
+        ({"sample_weight": np.ones(3)}, "one weight per row of X"),
         ({"sample_weight": -np.ones(20)}, "not negative"),
         ({"random_state": "seed"}, "random_state must be"),
     ],

@@ -246,11 +246,12 @@ def test_missing_values_reach_learners_that_take_them(name):
 
 
 @pytest.mark.parametrize("name", ["quadratic", "elastic-net", *NEURAL])
-def test_missing_values_are_refused_elsewhere(name):
+def test_missing_values_are_completed_elsewhere(name):
     X, y = normal_data(50)
     X[3] = np.nan
-    with pytest.raises(ValueError, match=r"contains NaN, which the discriminator .* cannot take"):
-        MCD(discriminator=name, random_state=0).fit(X, y)
+    model = MCD(discriminator=name, random_state=0).fit(X, y)
+    assert model.missing_columns_ == [0]
+    assert np.isfinite(model.predict_quantiles(X[:6])).all()
 
 
 # Torch.

@@ -273,12 +273,11 @@ BAD_FITS = [
     ({"y": None}, "requires y to be passed"),
     ({"y": ["a"] * 20}, "y holds text"),
     ({"y": [None, *range(19)]}, "y contains NaN or infinity in 1 of 20 rows"),
-    ({"X": np.full((20, 2), np.nan)}, "X contains NaN, which the discriminator .* cannot take"),
     ({"X": np.full((20, 2), np.inf)}, "X contains infinity"),
     ({"X": [["a", 1]] * 20}, "X holds text .*OrdinalEncoder"),
     ({"X": np.zeros(20)}, "Expected 2D array, got 1D array"),
     ({"X_unlabeled": np.zeros((5, 3))}, "X_unlabeled does not fit X: X has 3 features"),
-    ({"X_unlabeled": [[np.nan, 1.0]]}, "X_unlabeled contains NaN"),
+    ({"X_unlabeled": [[np.inf, 1.0]]}, "X_unlabeled does not fit X: Input X contains infinity"),
     ({"X_unlabeled": [["a", "b"]]}, "X_unlabeled holds text"),
     ({"y_marginal": [np.nan]}, "y_marginal contains NaN or infinity"),
     ({"y_marginal": ["a"]}, "y_marginal must hold numbers"),
@@ -287,7 +286,7 @@ BAD_FITS = [
     ({"groups": [None] * 10 + ["a"] * 10}, "groups must hold values of one kind"),
     ({"groups": np.zeros(20)}, "rows of group .* have different x"),
     ({"groups": np.zeros(3)}, "groups must have one entry a row of X"),
-    ({"sample_weight": np.ones(3)}, "one weight a row of X"),
+    ({"sample_weight": np.ones(3)}, "one weight per row of X"),
     ({"sample_weight": -np.ones(20)}, "not negative"),
     ({"sample_weight": np.zeros(20)}, "zero for all rows"),
 ]
@@ -346,9 +345,9 @@ def test_bad_prediction():
     model.fit(X, y)
     for call, message in (
         (lambda: model.predict(np.zeros((3, 2))), "X has 2 features, but MCD is expecting 1"),
-        (lambda: model.predict([[np.nan]]), "X contains NaN"),
+        (lambda: model.predict([[np.inf]]), "X contains infinity"),
         (lambda: model.predict([["a"]]), "X holds text"),
-        (lambda: model.logpdf(X, y[:5]), "y must have one value a row of X"),
+        (lambda: model.logpdf(X, y[:5]), "y must have one value per row of X"),
         (lambda: model.logpdf(X, np.full(50, np.nan)), "y contains NaN"),
         (lambda: model.pdf_from_X(X, np.zeros((2, 2))), "y_grid must be one-dimensional"),
         (lambda: model.pdf_from_X(X, [np.nan]), "y_grid contains NaN"),
@@ -495,7 +494,7 @@ def test_automatic_ratio_falls_back_on_little_data():
 def test_score_with_bad_weights():
     X, y = normal_data(60)
     model = MCD(discriminator="quadratic", random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="one weight a row"):
+    with pytest.raises(ValueError, match="one weight per row"):
         model.score(X, y, [1, 2])
     with pytest.raises(ValueError, match="zero for all rows"):
         model.score(X, y, np.zeros(60))

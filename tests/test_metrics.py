@@ -274,7 +274,7 @@ def test_scorers_prefer_the_better(oracle):
         (lambda: metrics.crps(np.ones((4, 3)), Y, grid=[0, 1, 2]), "integrates to 2 on average"),
         (lambda: metrics.crps(np.ones((4, 3)), Y, grid=[0, 2, 1]), "strictly ascending"),
         (lambda: metrics.crps(np.ones((4, 3)), Y, grid=[0, 1]), r"shape \(n, 2\)"),
-        (lambda: metrics.crps(normal(), Y, np.ones(3)), "one weight a row"),
+        (lambda: metrics.crps(normal(), Y, np.ones(3)), "one weight per row"),
         (lambda: metrics.kl(normal(), normal()[:2], GRID), "truth has 4 rows, estimate 2"),
         (lambda: metrics.kl(normal(), normal()[:2]), "truth has 4 rows, estimate 2"),
         (lambda: metrics.kl(np.ones((4, 3)), normal()), "need the grid"),

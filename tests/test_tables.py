@@ -199,3 +199,54 @@ def test_nearest():
     assert nearest("prise", ["price", "size"]) == " (did you mean 'price'?)"
     assert nearest("PRICE", ["price"]) == " (did you mean 'price'?)"
     assert nearest("xyz", ["price"]) == ""
+
+
+# Tables of other libraries, and times.
+
+
+class OtherFrame:
+    """A table of another library, with its way to pandas."""
+
+    def __init__(self, table):
+        self.table = table
+        self.columns = list(table.columns)
+
+    def to_pandas(self):
+        return self.table
+
+
+def test_tables_of_other_libraries():
+    X, y = table()
+    model = TableEstimator(quadratic()).fit(OtherFrame(X), y)
+    assert list(model.feature_names_in_) == ["kind", "size", "flag"]
+    expected = TableEstimator(quadratic()).fit(X, y)
+    np.testing.assert_array_equal(model.predict(OtherFrame(X)), expected.predict(X))
+    assert model.share_seen(OtherFrame(X), y) == 1
+
+
+def test_polars():
+    polars = pytest.importorskip("polars")
+    X, y = table()
+    other = polars.DataFrame({name: X[name].tolist() for name in X.columns})
+    model = TableEstimator(quadratic()).fit(other, polars.Series("price", y.to_numpy()))
+    assert model.target_ == "price"
+    expected = TableEstimator(quadratic()).fit(X, y)
+    np.testing.assert_allclose(model.predict(other), expected.predict(X))
+
+
+def test_durations_are_refused_with_advice():
+    wait = pd.to_timedelta(np.arange(4), unit="h")
+    with pytest.raises(ValueError, match=r"'wait' holds durations.*total_seconds"):
+        TablePreparation().fit(pd.DataFrame({"wait": wait, "x": range(4)}))
+    preparation = TablePreparation().fit(pd.DataFrame({"wait": range(4)}))
+    with pytest.raises(ValueError, match="'wait' holds durations"):
+        preparation.transform(pd.DataFrame({"wait": wait}))
+
+
+def test_a_fit_that_fails_leaves_all_as_it_was():
+    X, y = table()
+    model = TableEstimator(quadratic()).fit(X, y)
+    before = model.predict(X)
+    with pytest.raises(ValueError, match="y is constant"):
+        model.fit(X[["size"]], np.ones(len(X)))
+    np.testing.assert_array_equal(model.predict(X), before)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mcdensity.estimator import ConditionalEstimator
     from mcdensity.mcd import MCD
     from mcdensity.persistence import load, save
+    from mcdensity.pipelines import as_estimator
     from mcdensity.tables import TableEstimator
 
 _HOME = {
@@ -23,6 +24,7 @@ _HOME = {
     "ConditionalEstimator": "estimator",
     "ContrastSet": "contrast",
     "TableEstimator": "tables",
+    "as_estimator": "pipelines",
     "build_contrast": "contrast",
     "load": "persistence",
     "save": "persistence",
@@ -30,8 +32,8 @@ _HOME = {
 }
 
 _MODULES = {
-    "baselines", "datasets", "discriminators", "marginals", "metrics", "persistence", "plotting",
-    "report", "simulators", "tables",
+    "baselines", "datasets", "discriminators", "marginals", "metrics", "persistence", "pipelines",
+    "plotting", "report", "simulators", "tables",
 }  # fmt: skip
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "ConditionalEstimator",
     "ContrastSet",
     "TableEstimator",
+    "as_estimator",
     "build_contrast",
     "load",
     "save",

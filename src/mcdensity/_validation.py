@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import numbers
 from typing import Any
 
@@ -10,12 +11,38 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "as_generator",
+    "as_numbers",
     "check_integer",
     "check_number",
+    "check_probability",
     "check_weights",
+    "refuse_kinds",
+    "refuse_masked",
     "require",
     "weighted_quantile",
 ]
+
+# Values that numpy turns into floats without a word, or that fail without saying where: the kind
+# of their dtype, what they are called, and what to do about them.
+_KINDS: dict[str, tuple[type[Exception], str]] = {
+    "M": (
+        TypeError,
+        "holds dates; turn them into numbers first, for example days since a start, or the month "
+        "and the hour.",
+    ),
+    "m": (
+        TypeError,
+        "holds durations (timedelta); turn them into numbers first, for example hours: divide by "
+        'np.timedelta64(1, "h").',
+    ),
+    "c": (
+        ValueError,
+        "holds complex numbers. Complex data not supported: give the real part, or the size and "
+        "the angle as two columns.",
+    ),
+    "S": (TypeError, "holds bytes; decode them and turn them into numbers first."),
+    "V": (TypeError, "holds records (a structured array); give each field as a column of numbers."),
+}
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
@@ -33,21 +60,98 @@ def as_generator(random_state: Any) -> np.random.Generator:
         ) from error
 
 
+def refuse_masked(name: str, value: Any) -> None:
+    """Refuse a masked array with masked entries: its mask would be lost without a word."""
+    if not isinstance(value, np.ma.MaskedArray):
+        return
+    number = int(np.ma.count_masked(value))
+    if number:
+        advice = (
+            "give missing values as NaN, with .filled(np.nan)"
+            if name.startswith("X")
+            else "leave these rows out"
+        )
+        raise ValueError(
+            f"{name} is a masked array with {number} masked entries, which would be taken for "
+            f"values; {advice}."
+        )
+
+
+def refuse_kinds(name: str, array: NDArray[Any], column: Any = None) -> None:
+    """Refuse dates, durations, complex numbers, bytes and records, in objects too."""
+    kind: str = array.dtype.kind
+    if kind == "O":
+        kind = next((k for k in map(_kind, array.ravel()) if k), "")
+    if kind in _KINDS:
+        error, message = _KINDS[kind]
+        where = "" if column is None else f" It is the column {column!r}."
+        raise error(f"{name} {message}{where}")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, datetime.date | datetime.time | np.datetime64):
+        return "M"
+    if isinstance(value, datetime.timedelta | np.timedelta64):
+        return "m"
+    if isinstance(value, bytes):
+        return "S"
+    return "c" if isinstance(value, complex | np.complexfloating) else ""
+
+
+def as_numbers(name: str, value: Any) -> NDArray[np.float64]:
+    """Return an argument as an array of floats, or say what it holds instead and what to do.
+
+    What is missing (None, or pandas' NA) is NaN.
+    """
+    refuse_masked(name, value)
+    try:
+        if hasattr(value, "isna") and hasattr(value, "to_numpy"):
+            array = np.asarray(value)
+            if array.dtype == object:
+                array = value.to_numpy(dtype=object, na_value=np.nan)
+        else:
+            array = np.asarray(value)
+        refuse_kinds(name, array)
+        return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        message = str(error)
+        if message.startswith(f"{name} holds"):
+            raise
+        what = "holds text" if "could not convert string" in message else "holds other values"
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"{name} {what} ({message}). {name} must hold numbers; turn it into numbers first."
+        ) from error
+
+
+def check_probability(name: str, value: Any) -> float:
+    """Return a number strictly between 0 and 1, or say what the argument must be."""
+    number = np.asarray(value) if np.isscalar(value) or isinstance(value, np.ndarray) else None
+    if number is not None and number.ndim == 0 and number.dtype.kind in "fiu" and 0 < number < 1:
+        return float(number)
+    raise ValueError(
+        f"{name} must lie strictly between 0 and 1, got {value!r}. Give one number, such as 0.9."
+    )
+
+
 def check_weights(
     sample_weight: ArrayLike | None, n: int
 ) -> tuple[NDArray[np.bool_] | None, NDArray[np.float64] | None]:
     """Return which rows are kept (None: all) and their weights scaled to mean 1 (None: equal)."""
     if sample_weight is None:
         return None, None
-    weight = np.asarray(sample_weight, dtype=np.float64)
+    weight = as_numbers("sample_weight", sample_weight)
     if weight.ndim == 0:
         weight = np.full(n, weight)
     if weight.shape != (n,):
         raise ValueError(
-            f"sample_weight.shape == {weight.shape}, expected {(n,)}: one weight a row of X."
+            f"sample_weight.shape == {weight.shape}, expected {(n,)}: one weight per row of X."
         )
     if not np.isfinite(weight).all() or (weight < 0).any():
-        raise ValueError("sample_weight must be finite and not negative.")
+        raise ValueError(
+            "sample_weight must be finite and not negative. Give a row that is not to count the "
+            "weight 0."
+        )
     if not weight.any():
         raise ValueError(
             "sample_weight is zero for all rows; at least some weights must be positive."

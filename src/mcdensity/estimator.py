@@ -1,7 +1,8 @@
 """`ConditionalEstimator`: what every method of this package is.
 
 A method implements `_fit` and one of `_log_density_grid` and `_log_density_rows`, on standardised
-arrays. Validation, scaling, normalising and the public methods are here.
+arrays. Normalising and the public methods are here; what users give is checked, completed and
+standardised in `_inputs`.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from mcdensity._scaling import location_and_scale
-from mcdensity._validation import as_generator, check_weights
-from mcdensity.distribution import (
-    ConditionalDistribution,
-    GridDistribution,
-    Reference,
-    check_coverage,
+from mcdensity._inputs import (
+    InputChecks,
+    all_or_nothing,
+    check_flag,
+    check_grid,
+    check_quantiles,
 )
-from mcdensity.target import TargetSpace
+from mcdensity._validation import as_generator, check_integer, check_probability, check_weights
+from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
 
 __all__ = ["ConditionalEstimator"]
 
@@ -40,7 +41,7 @@ _SCORES = np.concatenate(
 _MAX_GAPS = 64
 
 
-class ConditionalEstimator(RegressorMixin, BaseEstimator):
+class ConditionalEstimator(RegressorMixin, InputChecks):
     """Base class of all estimators of the distribution of y given x.
 
     Subclasses implement
@@ -55,17 +56,14 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
-    x_mean_: Array | float
-    x_scale_: Array | float
-    target_space_: TargetSpace
-
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the distribution of y given x.
 
         Parameters
         ----------
         X : array-like of shape (n, p)
-            Features.
+            Features. Missing values (NaN) are passed on to a method that takes them; for others
+            they become the mean of their column, and a column that says where they were.
         y : array-like of shape (n,)
             Target.
         sample_weight : array-like of shape (n,), optional
@@ -99,9 +97,7 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         -------
         ndarray of shape (n, G)
         """
-        grid = self._check_points(y_grid, "y_grid")
-        if grid.ndim != 1:
-            raise ValueError(f"y_grid must be one-dimensional, got shape {grid.shape}.")
+        grid = check_grid(self._check_points(y_grid, "y_grid"), "y_grid")
         if self._normalized:
             return self._stream(X, lambda d: d.pdf_grid(grid), len(grid))
         X = self._check_predict(X)
@@ -114,14 +110,8 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
 
     def logpdf(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Log-density of y[i] given row i of X, shape (n,)."""
-        check_is_fitted(self)
-        y = self._check_points(y, "y")
         X = self._check_predict(X)
-        if y.shape != (len(X),):
-            raise ValueError(
-                f"y must have one value a row of X, shape ({len(X)},), got shape {y.shape}. "
-                "For values that all rows share use pdf_from_X."
-            )
+        y = self._check_outcomes(y, len(X))
         out = np.empty(len(X))
         for rows in self._blocks(len(X)):
             if self._normalized:
@@ -137,10 +127,8 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
 
     def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
         """Conditional quantiles, shape (n, number of quantiles)."""
-        q = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
-        if q.ndim != 1 or not ((q > 0) & (q < 1)).all():
-            raise ValueError(f"quantiles must lie strictly between 0 and 1, got {quantiles!r}.")
-        return self._stream(X, lambda d: d.ppf_grid(q))
+        levels = check_quantiles(quantiles)
+        return self._stream(X, lambda d: d.ppf_grid(levels))
 
     def predict_interval(
         self, X: ArrayLike, coverage: float = 0.9, conformal: bool = False
@@ -156,8 +144,8 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
             least this probability, whatever the model is worth, as long as the new row and those
             of `conformalize` are exchangeable: on average over all of them, not for each x.
         """
-        check_coverage(coverage)
-        if not conformal:
+        coverage = check_probability("coverage", coverage)
+        if not check_flag("conformal", conformal):
             return self._stream(X, lambda d: d.interval(coverage))
         check_is_fitted(self)
         if not hasattr(self, "conformal_levels_"):
@@ -205,11 +193,8 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         >>> model.conformalize(X[300:], y[300:]).predict_interval(X[:2], conformal=True).shape
         (2, 2)
         """
-        check_is_fitted(self)
-        outcomes = self._check_points(y, "y").ravel()
         X = self._check_predict(X)
-        if len(X) != len(outcomes) or len(X) == 0:
-            raise ValueError(f"X has {len(X)} rows and y has {len(outcomes)}; give as many.")
+        outcomes = self._check_outcomes(y, len(X))
         level = np.empty(len(X))
         for rows in self._blocks(len(X)):
             d = self._in_caller_units(X[rows])
@@ -223,6 +208,7 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
 
     def sample(self, X: ArrayLike, n_samples: int = 1, random_state: Any = None) -> Array:
         """Draw targets given each row of X, shape (n, n_samples)."""
+        n_samples = check_integer("n_samples", n_samples)
         rng = as_generator(random_state)
         return self._stream(X, lambda d: d.sample(n_samples, rng), n_samples)
 
@@ -235,7 +221,7 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         y : array-like of shape (n,)
         sample_weight : array-like of shape (n,), optional
         """
-        density = self.logpdf(X, np.ravel(y))
+        density = self.logpdf(X, y)
         kept, weight = check_weights(sample_weight, len(density))
         return float(np.average(density if kept is None else density[kept], weights=weight))
 
@@ -298,14 +284,6 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         """Whether `pdf_from_X` and `logpdf` return densities that integrate to one."""
         return True
 
-    def _allows_nan(self) -> bool:
-        """Whether X may have missing values."""
-        return False
-
-    def _describe(self) -> str:
-        """Name the part that looks at X, for messages."""
-        return type(self).__name__
-
     @property
     def y_mean_(self) -> float:
         """Mean of the targets."""
@@ -319,11 +297,12 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True
-        tags.input_tags.allow_nan = self._allows_nan()
+        tags.input_tags.allow_nan = True
         return tags
 
-    # Validation and scaling.
+    # Fitting.
 
+    @all_or_nothing
     def _fit_checked(
         self,
         X: ArrayLike,
@@ -361,8 +340,7 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             if not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 delattr(self, name)
-        self.x_mean_, self.x_scale_ = location_and_scale(X, weight)
-        self.target_space_ = TargetSpace.learn(y, weight)
+        self._learn_scales(X, y, weight)
         if X_unlabeled is not None:
             extra["X_unlabeled"] = self._scale_x(self._check_x(X_unlabeled, "X_unlabeled"))
         if y_marginal is not None:
@@ -379,94 +357,6 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
         self._knots = self._start_knots(scaled)
         return self
 
-    def _check_training(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
-                "is None."
-            )
-        target = np.asarray(y)
-        if target.ndim == 2 and target.shape[1] > 1:
-            raise ValueError(
-                f"y has {target.shape[1]} columns; several targets are not supported yet. Fit one "
-                "estimator for each column. (Several draws of one target for the same x go "
-                "through stack_targets and groups.)"
-            )
-        if target.dtype.kind in "OSU" and target.ndim:
-            try:
-                target = target.astype(np.float64)  # None becomes NaN
-            except (TypeError, ValueError) as error:
-                # What is neither text nor a number is left to scikit-learn's own message.
-                if any(isinstance(value, str) for value in target.ravel()):
-                    raise ValueError(
-                        f"y holds text ({error}); a density needs a numeric target."
-                    ) from error
-        if target.dtype.kind == "f" and not np.isfinite(target).all():
-            bad = np.flatnonzero(~np.isfinite(target.ravel()))
-            raise ValueError(
-                f"y contains NaN or infinity in {len(bad)} of {target.size} rows (the first is row "
-                f"{bad[0]}). Drop these rows before fitting; their x may still be given as "
-                "X_unlabeled where the method takes it."
-            )
-        X_checked, y_checked = self._check_x(X, "X", y)
-        return X_checked, np.asarray(y_checked, dtype=np.float64)
-
-    def _check_x(self, X: ArrayLike, name: str, y: Any = "no_validation") -> Any:
-        """Validate X, and y with it where it is given (that is, in `fit`)."""
-        fitting = not isinstance(y, str)
-        options: dict[str, Any] = {"ensure_min_samples": 0, "y_numeric": True} if fitting else {}
-        try:
-            checked = validate_data(
-                self,
-                X,
-                y,
-                reset=fitting,
-                dtype=np.float64,
-                ensure_all_finite="allow-nan" if self._allows_nan() else True,
-                **options,
-            )
-        except TypeError as error:
-            if "DateTime" not in str(error):
-                raise
-            raise TypeError(
-                f"{name} holds dates; turn them into numbers first, for example days since a "
-                "start, or the month and the hour."
-            ) from error
-        except ValueError as error:
-            message = str(error)
-            if "could not convert string" in message:
-                raise ValueError(
-                    f"{name} holds text ({message}); encode such columns as numbers first, for "
-                    "example with sklearn.preprocessing.OrdinalEncoder."
-                ) from error
-            if "X contains NaN" in message:
-                raise ValueError(
-                    f"Input {name} contains NaN, which {self._describe()} cannot take. Impute the "
-                    "missing values first (sklearn.impute), or use a learner that accepts them, "
-                    'such as MCD(discriminator="hist-gradient-boosting").'
-                ) from error
-            if name != "X":
-                raise ValueError(f"{name} does not fit X: {message}") from error
-            raise
-        return checked
-
-    def _check_points(self, y: ArrayLike, name: str) -> Array:
-        try:
-            values = np.asarray(y, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{name} must hold numbers: {error}") from error
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name} contains NaN or infinity; give only finite numbers.")
-        return values
-
-    def _check_predict(self, X: ArrayLike) -> Array:
-        check_is_fitted(self)
-        return self._scale_x(self._check_x(X, "X"))
-
-    def _scale_x(self, X: Array) -> Array:
-        # What is finite stays so in single precision, and its square in double precision.
-        return np.clip((X - self.x_mean_) / self.x_scale_, -1e30, 1e30)
-
     # Blocks.
 
     def _in_caller_units(self, X: Array) -> ConditionalDistribution:
@@ -482,4 +372,5 @@ class ConditionalEstimator(RegressorMixin, BaseEstimator):
     ) -> Array:
         """Work through the rows in blocks, so that memory stays bounded."""
         X = self._check_predict(X)
-        return np.concatenate([function(self._in_caller_units(X[b])) for b in self._blocks(len(X), points)])
+        parts = [function(self._in_caller_units(X[b])) for b in self._blocks(len(X), points)]
+        return np.concatenate(parts)

@@ -111,8 +111,7 @@ class Portfolio(Expert):
         helps = self._weights(data).get("hist-gradient-boosting", 0) > _TREES_HELP
         if self.portfolio is None and helps:
             # They are much alike: the first that is installed.
-            name = next((n for n in _BOOSTING if find_spec(n) is not None), None)
-            if name is not None:
+            for name in [n for n in _BOOSTING if find_spec(n) is not None][:1]:
                 self._consider(name, data, 1)
         self._finish(data)
         return FitReport.empty()
@@ -169,7 +168,7 @@ class Portfolio(Expert):
     def _common(self) -> tuple[Array, NDArray[np.bool_]]:
         """Gains of the experts over the marginal, (n, experts), and the rows that all have."""
         gains = np.column_stack(list(self._found.values()))
-        return gains, np.isfinite(gains).all(axis=1)
+        return gains, np.asarray(np.isfinite(gains).all(axis=1))
 
     def _weights(self, data: TrainingData) -> dict[str, float]:
         """Weights by name; those without one are left out."""

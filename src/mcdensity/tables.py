@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,9 +20,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.validation import check_is_fitted
 
+from mcdensity._delegate import DelegatingEstimator
 from mcdensity._files import replacing
-from mcdensity._validation import check_integer, require
-from mcdensity.distribution import ConditionalDistribution
+from mcdensity._inputs import all_or_nothing, as_pandas, is_foreign_frame
+from mcdensity._validation import as_numbers, check_integer, require
 from mcdensity.estimator import ConditionalEstimator
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ Array = NDArray[np.float64]
 _MISSING = "(missing)"
 # Hashes of training rows that are kept.
 _SKETCH = 2000
-# A text column with more different values than this, one of two rows its own, is a name or a key.
+# A text column with more distinct values than this, and than half its rows, is a name or a key.
 _NAMES = 50
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T].*)?$")
 _READERS = {".csv": ",", ".tsv": "\t", ".parquet": None, ".pq": None}
@@ -44,15 +45,16 @@ _READERS = {".csv": ",", ".tsv": "\t", ".parquet": None, ".pq": None}
 class TablePreparation(TransformerMixin, BaseEstimator):
     """Turns a table with text and missing values into numbers.
 
-    Numbers stay as they are; a missing one becomes the median, and a column says so where the
-    training table had missing values too. Text becomes one column for each of the most frequent
-    values, and one for all others together. Text that holds only numbers counts as numbers. Left
-    out are columns that never change, those without values, and text that is a name or a key.
+    Numbers stay as they are. A missing number becomes the median of its column; if the training
+    table had missing values there, an indicator column is added. Text becomes one column for each
+    of the most frequent values, and one for all other values. Text that holds only numbers counts
+    as numbers. Columns that never change, columns without values, and text that is a name or a key
+    are left out.
 
     Parameters
     ----------
     max_categories : int, default 20
-        Most columns that a text column becomes.
+        Largest number of columns that a text column becomes.
 
     Attributes
     ----------
@@ -61,7 +63,7 @@ class TablePreparation(TransformerMixin, BaseEstimator):
     left_out_ : dict
         Column to the reason why it is not used.
     ranges_ : dict
-        Least and largest value of each column of numbers.
+        Smallest and largest value of each column of numbers.
     feature_names_in_ : ndarray of str
         The columns that a table must have.
 
@@ -133,7 +135,7 @@ class TablePreparation(TransformerMixin, BaseEstimator):
         if self.numbers_:
             parts.append(self.imputer_.transform(self._numbers(table)))
         if self.texts_:
-            with warnings.catch_warnings():  # a text that was never seen is no news here
+            with warnings.catch_warnings():  # texts that were never seen are expected
                 warnings.filterwarnings("ignore", "Found unknown categories")
                 parts.append(self.encoder_.transform(self._texts(table)))
         return np.concatenate(parts, axis=1, dtype=np.float64)
@@ -149,8 +151,7 @@ class TablePreparation(TransformerMixin, BaseEstimator):
         """Return "number", "text", or the reason to leave the column out."""
         pandas = require("pandas", "cli")
         types = pandas.api.types
-        if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
-            raise _dates(name)
+        _refuse_times(column, name)
         known = column.dropna()
         if len(known) == 0:
             return "it has no values"
@@ -175,8 +176,7 @@ class TablePreparation(TransformerMixin, BaseEstimator):
         out = np.empty((len(table), len(self.numbers_)))
         for j, name in enumerate(self.numbers_):
             column = table[name]
-            if pandas.api.types.is_datetime64_any_dtype(column):
-                raise _dates(name)
+            _refuse_times(column, name)
             try:
                 values = pandas.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
             except (TypeError, ValueError) as error:
@@ -202,7 +202,7 @@ class TablePreparation(TransformerMixin, BaseEstimator):
         return tags
 
 
-class TableEstimator(ConditionalEstimator):
+class TableEstimator(DelegatingEstimator):
     """An estimator for tables with text columns and missing values.
 
     Parameters
@@ -239,14 +239,16 @@ class TableEstimator(ConditionalEstimator):
         self.estimator = estimator
         self.max_categories = max_categories
 
+    @all_or_nothing
     def fit(
-        self, X: pd.DataFrame, y: ArrayLike, sample_weight: ArrayLike | None = None, **extra: Any
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, **extra: Any
     ) -> Self:
         """Learn the preparation, and the distribution of y given what it makes of the table.
 
         Parameters
         ----------
         X : DataFrame
+            Of pandas, or of a library that pandas can read, such as polars.
         y : array-like of shape (n,)
         sample_weight : array-like of shape (n,), optional
         **extra
@@ -265,12 +267,11 @@ class TableEstimator(ConditionalEstimator):
             extra["X_unlabeled"] = preparation.transform(extra["X_unlabeled"])
         estimator = MCD() if self.estimator is None else clone(self.estimator)
         estimator.fit(preparation.transform(X), y, sample_weight, **extra)
-        self.__dict__.pop("conformal_levels_", None)
-        self.preparation_, self.estimator_ = preparation, estimator
+        self.preparation_ = preparation
+        self._adopt(estimator)
         self.target_ = None if getattr(y, "name", None) is None else str(y.name)  # type: ignore[union-attr]
         self.feature_names_in_ = preparation.feature_names_in_
         self.n_features_in_ = preparation.n_features_in_
-        self.target_space_ = estimator.target_space_
         self.seen_ = np.sort(_row_hashes(preparation.transform(X), y))[:_SKETCH]
         return self
 
@@ -280,41 +281,19 @@ class TableEstimator(ConditionalEstimator):
         Of the training rows the smallest hashes are kept: among rows with hashes as small, those
         that were seen are known.
         """
-        check_is_fitted(self, "estimator_")
+        check_is_fitted(self)
         found = _row_hashes(self.preparation_.transform(X), y)
         if len(self.seen_) == _SKETCH:
             found = found[found <= self.seen_[-1]]
         return float(np.isin(found, self.seen_).mean()) if len(found) else 0.0
 
-    # All else is the inner estimator's, on the prepared table.
-
-    def _check_predict(self, X: Any) -> Array:
-        check_is_fitted(self, "estimator_")
-        return self.estimator_._check_predict(self.preparation_.transform(X))
-
-    def _in_caller_units(self, X: Array) -> ConditionalDistribution:
-        return self.estimator_._in_caller_units(X)
-
-    def _blocks(self, n: int, points: int = 0) -> Iterator[slice]:
-        return self.estimator_._blocks(n, points)
-
-    def _log_density_grid(self, X: Array, grid: Array) -> Array:
-        return self.estimator_._log_density_grid(X, grid)
-
-    def _log_density_rows(self, X: Array, Y: Array) -> Array:
-        return self.estimator_._log_density_rows(X, Y)
-
-    @property
-    def _normalized(self) -> bool:
-        return self.estimator_._normalized
-
-    def _allows_nan(self) -> bool:
-        return True
+    def _prepare(self, X: Any) -> Array:
+        return self.preparation_.transform(X)
 
 
 def _row_hashes(X: Array, y: ArrayLike) -> NDArray[np.uint64]:
     pandas = require("pandas", "cli")
-    rows = np.column_stack([X, np.asarray(y, dtype=np.float64)])
+    rows = np.column_stack([X, as_numbers("y", y)])
     return pandas.util.hash_pandas_object(pandas.DataFrame(rows), index=False).to_numpy()
 
 
@@ -323,6 +302,17 @@ def nearest(name: str, known: Iterable[Any]) -> str:
     names = {str(n).lower(): str(n) for n in known}
     found = difflib.get_close_matches(str(name).lower(), names, n=1)
     return f" (did you mean {names[found[0]]!r}?)" if found else ""
+
+
+def _refuse_times(column: Any, name: str) -> None:
+    types = require("pandas", "cli").api.types
+    if types.is_timedelta64_dtype(column):
+        raise ValueError(
+            f"The column {name!r} holds durations. Turn them into numbers, for example with "
+            ".dt.total_seconds(); or leave the column out."
+        )
+    if types.is_datetime64_any_dtype(column):
+        raise _dates(name)
 
 
 def _dates(name: str) -> ValueError:
@@ -338,10 +328,12 @@ def _reasons(left_out: dict[str, str]) -> str:
 
 def _check_table(X: Any) -> Any:
     pandas = require("pandas", "cli")
+    if is_foreign_frame(X):
+        X = as_pandas(X)
     if not isinstance(X, pandas.DataFrame):
         raise TypeError(
-            f"X must be a pandas DataFrame, got {type(X).__name__}. For arrays of numbers use the "
-            "estimator itself."
+            f"X must be a pandas DataFrame, got {type(X).__name__}. (A DataFrame of polars will do "
+            "too.) For arrays of numbers use the estimator itself."
         )
     if not X.columns.is_unique:
         double = X.columns[X.columns.duplicated()][0]

@@ -141,9 +141,9 @@ class InnerMarginal:
     def __init__(self, space: TargetSpace, marginal: Any, held_out: Array | None = None) -> None:
         self.space, self.marginal, self.held_out = space, marginal, held_out
         low, high = space.limits
-        self.limits = tuple(space.inner(np.array([low, high])))
-        reach = np.array([2 * low - high, 2 * high - low])
-        self.reach = tuple(space.inner(reach, clip=False))
+        ends = np.array([low, high, 2 * low - high, 2 * high - low])
+        first, last, far_below, far_above = space.inner(ends, clip=False).tolist()
+        self.limits, self.reach = (first, last), (far_below, far_above)
 
     def quantile(self, level: Array) -> Array:
         """Inner values below which the law has the given probabilities, within the limits."""

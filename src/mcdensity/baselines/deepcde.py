@@ -123,10 +123,10 @@ class DeepCDE(SeriesEstimator, NeuralEstimator):
         self.n_basis_ = min(self.n_basis_, len(y))
         if self.n_basis_ == 1:
             return
-        super(SeriesEstimator, self)._fit(X, y, sample_weight)
-        held = self._held
-        rows = np.flatnonzero(held.any(axis=0))
-        if len(rows):
+        held_out = self._train(X, y, sample_weight)
+        if held_out is not None:
+            held = held_out.held
+            rows = np.flatnonzero(held.any(axis=0))
             # Coefficients of each row by the members that did not see it.
             of_member = self._output(X[rows]).double().numpy()
             share = held[:, rows] / held[:, rows].sum(axis=0)

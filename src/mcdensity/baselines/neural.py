@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mcdensity._validation import as_generator, check_integer, check_number
+from mcdensity.data import HeldOut, TrainingData
 from mcdensity.estimator import ConditionalEstimator
+from mcdensity.networks.ensemble import EnsembleTraining
 from mcdensity.networks.parameters import ParameterNetwork, keep_members
-from mcdensity.networks.training import choose_device, seeded, train
+from mcdensity.networks.training import choose_device, seeded
 
 __all__ = ["NeuralEstimator", "ParameterNetwork"]
 
 Array = NDArray[np.float64]
 
-# Levels of noise to choose from for 100 rows, on standardised data; they shrink with n^(-1/6).
+# Levels of noise to choose from for 100 rows, on standardised data; they shrink with n^(-1/6). They
+# bracket the best level of MDN on each of the nine density models with 100 rows.
 _NOISE = (0.05, 0.15, 0.4)
-_FOLDS = 5
+_MEMBERS = 5
 _LARGE = 5000
 # With fewer rows none is held out, and nothing chosen.
 _LEAST_ROWS = 10
@@ -58,70 +62,54 @@ class NeuralEstimator(ConditionalEstimator):
         raise NotImplementedError
 
     def _fit(self, X: Array, y: Array, sample_weight: Array | None, **extra: Any) -> None:
+        self._train(X, y, sample_weight)
+
+    def _train(self, X: Array, y: Array, sample_weight: Array | None) -> HeldOut | None:
+        """Train the networks; return which rows each member held out."""
         self._check_training_parameters()
         n = len(y)
         rng = as_generator(self.random_state)
-        hold = n >= _LEAST_ROWS
-        members = int(self.members or (_FOLDS if hold and n < _LARGE else 1))
-        batch_size = int(self.batch_size)
-        levels = self._levels(n, hold)
-        total = members * len(levels)
-        steps = int(self.steps or np.clip(400 * (n / 100) ** 0.4, 200, 2500))
+        members = int(self.members or (_MEMBERS if _LEAST_ROWS <= n < _LARGE else 1))
+        data = TrainingData(X, y[:, None], sample_weight, random_state=rng)
+        held_out = data.held_out(members, most=_MOST_VALIDATION_ROWS) if n >= _LEAST_ROWS else None
+        levels = self._levels(n, held_out is not None)
         margin = np.ptp(X, axis=0)
         self._x_limits = X.min(axis=0) - margin, X.max(axis=0) + margin
         device = choose_device(self.device)
         spread = float(y.std())  # 1, but for methods that leave far outliers out
         with seeded(int(rng.integers(2**31))), torch.enable_grad():
-            module = self._build(X.shape[1], total, y, sample_weight)
+            module = self._build(X.shape[1], members * len(levels), y, sample_weight)
             module = module.to(device=device, dtype=torch.float32)
-            x_all, y_all = (torch.as_tensor(a, dtype=torch.float32, device=device) for a in (X, y))
-            # Which rows a member trains on; the levels of noise have the same folds.
-            fold = rng.permutation(n) % _FOLDS
-            held = fold[None] == (np.arange(total) % members % _FOLDS)[:, None]
-            share = np.ones(n) if sample_weight is None else sample_weight
-            held &= hold
-            use = torch.as_tensor(share * ~held, dtype=torch.float32, device=device)
-            noise = torch.as_tensor(np.repeat(levels, members), dtype=torch.float32).to(device)
-            noise = noise[:, None]
-            validation = np.flatnonzero(held.any(axis=0))
-            if len(validation) > _MOST_VALIDATION_ROWS:
-                validation = np.sort(rng.permutation(validation)[:_MOST_VALIDATION_ROWS])
-            check = torch.as_tensor(share * held, dtype=torch.float32).to(device)[:, validation]
-
-            def loss() -> Tensor:
-                weight, x, target = use, x_all, y_all
-                if n > batch_size:
-                    rows = torch.randint(n, (batch_size,), device=device)
-                    weight, x, target = use[:, rows], x_all[rows], y_all[rows]
-                x = x + noise[..., None] * torch.randn(x.shape, device=device)
-                target = target + spread * noise * torch.randn(target.shape, device=device)
-                value = self._row_loss(module(x), target)
-                return ((weight * value).sum(1) / weight.sum(1).clamp_min(1e-6)).sum()
-
-            def score() -> Tensor:
-                x = x_all[validation].expand(total, -1, -1)
-                value = self._row_loss(module(x), y_all[validation])
-                return -(check * value).sum(1) / check.sum(1)
-
-            self.n_steps_ = train(
+            training = EnsembleTraining(
                 module,
-                loss,
-                score if hold else None,
-                steps=steps,
+                lambda x, target, _: -self._row_loss(module(x), target),
+                X,
+                y,
+                data.row_weight,
+                held_out,
+                members,
+                levels,
+                int(self.batch_size),
+                lambda target, step: target + spread * step,
+                False,
+                device,
+            )
+            self.n_steps_ = training.run(
+                steps=int(self.steps or np.clip(400 * (n / 100) ** 0.4, 200, 2500)),
                 learning_rate=self.learning_rate,
                 weight_decay=self.weight_decay,
                 verbose=self.verbose,
             )
             chosen = 0
-            if hold:
+            if held_out is not None:
                 with torch.no_grad():
-                    by_level = score().reshape(len(levels), members).mean(1)
+                    by_level = training.scores().reshape(len(levels), members).mean(1)
                 chosen = int(by_level.argmax())
                 self.validation_score_ = float(by_level[chosen])
             self.noise_ = float(levels[chosen])
             keep_members(module, slice(chosen * members, (chosen + 1) * members))
         self.module_ = module.cpu().eval()
-        self._held = held[:members]
+        return held_out
 
     def _levels(self, n: int, hold: bool) -> Array:
         if isinstance(self.noise, str):
@@ -147,9 +135,13 @@ class NeuralEstimator(ConditionalEstimator):
         return int(self.width or (32 if n < _LARGE else 64)), int(self.depth)
 
     def _output(self, X: Array) -> Tensor:
-        """Parameters of rows, (members, rows, n_outputs); x is kept near the training rows."""
-        X = np.clip(X, *self._x_limits)
+        """Parameters of rows, (members, rows, n_outputs); x is kept near the training rows.
+
+        In double precision: single precision products of few rows are summed in another order than
+        those of many, and a row's answer must not depend on the rows beside it.
+        """
+        module = copy.deepcopy(self.module_).double()
         with torch.inference_mode():
-            x = torch.as_tensor(X, dtype=torch.float32)
-            members = next(self.module_.parameters()).shape[0]
-            return self.module_(x.expand(members, -1, -1))
+            x = torch.as_tensor(np.clip(X, *self._x_limits))
+            members = next(module.parameters()).shape[0]
+            return module(x.expand(members, -1, -1))

@@ -23,7 +23,7 @@ __all__ = ["CrossFitted"]
 
 Array = NDArray[np.float64]
 
-# With so many observations two folds are enough to judge by: trees take long, and the rows are many.
+# With so many observations two folds are enough to judge by: trees take long, rows are many.
 _MANY_OBSERVATIONS, _FEW_FOLDS = 1000, 2
 # And one fold is enough to see that an expert is this far behind the best, in nats, beyond two
 # standard errors: it would get next to no weight, and is given up.

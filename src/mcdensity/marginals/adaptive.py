@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.special import logsumexp
 
+from mcdensity._folds import assign_folds
 from mcdensity._loglinear import LogLinear
 from mcdensity._mixing import best_weights
 from mcdensity._validation import check_weights, weighted_quantile
-from mcdensity._folds import assign_folds
 from mcdensity.marginals.kde import KernelDensity
 
 __all__ = ["AdaptiveDensity"]
@@ -31,7 +31,7 @@ _PARTS = 20
 
 
 class AdaptiveDensity(KernelDensity):
-    r"""A mixture of kernel densities, a normal one and a Student t, weighted by held-out likelihood.
+    r"""Kernel densities, a normal one and a Student t, weighted by held-out likelihood.
 
     .. math:: \hat f(y) = \sum_k w_k \hat f_{h_k}(y) + w_N \, N(y; m, s) + w_t \, t_4(y)
 

@@ -22,6 +22,7 @@ Build = TypeVar("Build", bound=Callable[..., Any])
 # with one and two threads, with and without vector instructions; below 16 they are not).
 _LEAST_ROWS = 64
 
+
 class StackedLinear(nn.Module):
     """A linear layer for each member.
 

@@ -175,8 +175,8 @@ class TrainingPairs:
     def held_gains(self, log_ratio: Tensor, trust: float) -> tuple[NDArray[np.intp], Tensor]:
         """Return the rows that were held out, and the log of their mean gain over the members."""
         gains = self.gains(log_ratio, trust).double().cpu().exp().flatten()
-        rows, place = np.unique(self.validation_rows, return_inverse=True)
-        place = torch.as_tensor(place.ravel())
+        rows, inverse = np.unique(self.validation_rows, return_inverse=True)
+        place = torch.as_tensor(inverse.ravel())
         total, count = (torch.zeros(len(rows), dtype=torch.float64) for _ in range(2))
         total.index_add_(0, place, gains)
         count.index_add_(0, place, torch.ones_like(gains))
@@ -277,6 +277,7 @@ class OneModule(nn.Module):
         self.module = module
 
     def forward(self, pairs: Tensor) -> Tensor:
+        """Logits of pairs (1, rows, inputs), shape (1, rows)."""
         return as_logit(self.module(pairs[0]), pairs.shape[1])[None]
 
 

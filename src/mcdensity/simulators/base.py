@@ -14,8 +14,8 @@ from sklearn.utils.validation import validate_data
 from mcdensity._validation import as_generator
 from mcdensity.distribution import ConditionalDistribution, GridDistribution
 from mcdensity.estimator import ConditionalEstimator
-from mcdensity.target import TargetSpace
 from mcdensity.mixture import on_grid
+from mcdensity.target import TargetSpace
 
 __all__ = ["Oracle", "ScipyDistribution", "Simulator"]
 

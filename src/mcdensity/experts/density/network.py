@@ -3,7 +3,8 @@ r"""Networks that give a density: `mixture`, `flow` and `two-tower`.
 They are trained by the exact contrast. As the share r of joint pairs goes to 0 the loss of a
 classifier, scaled, becomes :math:`-E_{joint}[T] + E_{broken}[e^T]`, and minimising that over a
 constant c(x) added to T leaves the conditional log-likelihood of
-:math:`f_Y(y) e^{T(x, y)} / Z(x)` with :math:`Z(x) = \int f_Y e^T dy`, an integral over one variable.
+:math:`f_Y(y) e^{T(x, y)} / Z(x)` with :math:`Z(x) = \int f_Y e^T dy`, an integral over one
+variable.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ class NetworkDensity(DensityExpert):
         size = () if self.size is None else (int(self.size),)
         total = members * len(levels)
         scores = NormalScores.of(marginal)
-        module = TOWERS[self.tower](
+        module: Any = TOWERS[self.tower](
             scores, total, data.X.shape[1], width, int(self.depth), *size
         ).to(device)
 
