@@ -23,14 +23,15 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.svm import LinearSVC
 
 from mcdensity import MCD, build_contrast
+from mcdensity.data import TrainingData
 from mcdensity.discriminators import (
     LearnerDiscriminator,
     get_discriminator,
     list_discriminators,
     make_discriminator,
 )
-from mcdensity.discriminators.adapters import TargetMarginal
 from mcdensity.marginals import TailedDensity
+from mcdensity.target import InnerMarginal, TargetSpace
 
 NEURAL = ["flow", "two-tower", "mixture", "mlp", "mlp-plain", "resnet", "glu", "snn"]
 
@@ -45,6 +46,13 @@ def normal_data(n=400, rho=0.8, seed=0):
 
 def contrast(n=400, **options):
     return build_contrast(*normal_data(n), random_state=0, **options)
+
+
+def fit(expert, pairs, seed=0, marginal=None):
+    data = TrainingData.of_contrast(pairs, seed)
+    data.marginal = marginal
+    expert.fit(data)
+    return expert
 
 
 LEARNERS = [
@@ -76,12 +84,12 @@ def test_any_learner(learner):
 def test_decision_function_and_probability_give_the_same_logit():
     pairs = contrast()
     learner = LogisticRegression()
-    by_logit = make_discriminator(learner).fit(pairs, np.random.default_rng(0))
+    by_logit = fit(make_discriminator(learner), pairs)
 
     class Probability(LogisticRegression):
         """Not known to be logistic, since it is not of scikit-learn."""
 
-    by_probability = make_discriminator(Probability()).fit(pairs, np.random.default_rng(0))
+    by_probability = fit(make_discriminator(Probability()), pairs)
     X, Y = np.zeros((3, 1)), np.linspace(-2, 2, 12).reshape(3, 4)
     np.testing.assert_allclose(by_logit.logit_rows(X, Y), by_probability.logit_rows(X, Y))
 
@@ -95,19 +103,20 @@ def test_scores_that_are_no_logits_are_refused():
 def test_registry_rows_and_grid_agree(name):
     quick = {"steps": 50} if name in NEURAL else {}
     pairs = contrast(100)
-    discriminator = get_discriminator(name, **quick)
-    law = TailedDensity().fit(pairs.y_pool[:, 0])
-    limits = float(pairs.y_pool.min()), float(pairs.y_pool.max())
-    marginal = TargetMarginal(law.ppf, law.cdf, law.logpdf, limits, limits)
-    discriminator.use_marginal(marginal)
-    discriminator.fit(pairs, np.random.default_rng(0))
+    y = pairs.y_pool[:, 0]
+    law = TailedDensity().fit(y)
+    marginal = InnerMarginal(TargetSpace(0.0, 1.0, limits=(y.min(), y.max())), law)
+    expert = fit(get_discriminator(name, **quick), pairs, marginal=marginal)
     X, grid = np.linspace(-1, 1, 4)[:, None], np.linspace(-2, 2, 7)
-    on_grid = discriminator.logit_grid(X, grid)
-    by_row = discriminator.logit_rows(X, np.broadcast_to(grid, (4, 7)).copy())
+    conditioned, log_f = expert.condition(X), marginal.logpdf(grid)
+    on_grid = conditioned.relative(grid, log_f)
+    by_row = conditioned.relative(np.tile(grid, (4, 1)), np.tile(log_f, (4, 1)))
     assert on_grid.shape == (4, 7)
-    np.testing.assert_allclose(on_grid, by_row, atol=1e-5)
-    one = discriminator.logit_rows(X[1:2], grid[3:4][None])
-    np.testing.assert_allclose(one[0, 0], on_grid[1, 3], atol=1e-5)
+    np.testing.assert_allclose(on_grid, by_row, atol=1e-10)
+    some = np.array([3, 1])
+    np.testing.assert_allclose(conditioned.relative(grid, log_f, some), on_grid[some], atol=1e-10)
+    alone = expert.condition(X[1:2]).relative(grid[3:4], log_f[3:4])
+    np.testing.assert_allclose(alone[0, 0], on_grid[1, 3], atol=1e-10)
 
 
 def test_quadratic_is_logistic_regression_on_degree_two():
@@ -115,7 +124,7 @@ def test_quadratic_is_logistic_regression_on_degree_two():
     X = rng.normal(size=(300, 3))
     y = X @ [1.0, -0.5, 0.0] + rng.normal(size=300)
     pairs = build_contrast(X, y, ratio=0.2, random_state=0)
-    ours = get_discriminator("quadratic", C=0.7).fit(pairs, rng)
+    ours = fit(get_discriminator("quadratic", C=0.7), pairs)
     theirs = make_pipeline(
         PolynomialFeatures(2, include_bias=False),
         LogisticRegression(C=0.7 * 1000 / len(pairs), tol=1e-8, max_iter=1000),
@@ -147,8 +156,8 @@ def test_quadratic_with_many_columns():
 def test_class_weights_change_the_ratio(learner):
     """The odds q / (1 - q) are those of the weighted data, so r must be, too."""
     pairs = contrast()
-    plain = make_discriminator(LogisticRegression(C=100)).fit(pairs, np.random.default_rng(0))
-    weighted = make_discriminator(learner).fit(pairs, np.random.default_rng(0))
+    plain = fit(make_discriminator(LogisticRegression(C=100)), pairs)
+    weighted = fit(make_discriminator(learner), pairs)
     assert weighted.ratio_ > 2 * plain.ratio_
     X, Y = np.zeros((1, 1)), np.zeros((1, 1))
     log_ratio = [d.logit_rows(X, Y) - logit(d.ratio_) for d in (plain, weighted)]
@@ -167,7 +176,7 @@ def test_class_weights_change_the_ratio(learner):
 )
 def test_class_weights_of_boosting_libraries(name, options):
     discriminator = get_discriminator(name, n_estimators=5, **options)
-    discriminator.fit(contrast(), np.random.default_rng(0))
+    fit(discriminator, contrast())
     assert discriminator.ratio_ == pytest.approx(0.5)
     mean = discriminator.logit_rows(np.zeros((1, 1)), np.zeros((1, 1)))
     assert abs(mean[0, 0]) < 2  # unweighted it would be near logit(0.05) = -2.9
@@ -175,7 +184,7 @@ def test_class_weights_of_boosting_libraries(name, options):
 
 def test_sqrt_balanced():
     discriminator = get_discriminator("catboost", n_estimators=5, auto_class_weights="SqrtBalanced")
-    discriminator.fit(contrast(), np.random.default_rng(0))
+    fit(discriminator, contrast())
     assert logit(discriminator.ratio_) == pytest.approx(logit(0.05) / 2)
 
 
@@ -212,11 +221,11 @@ def test_rounds_are_chosen_on_held_out_observations(name):
     rounds = []
     for rho in (0.0, 0.9):
         pairs = build_contrast(*normal_data(300, rho), random_state=0)
-        discriminator = get_discriminator(name).fit(pairs, np.random.default_rng(0))
+        discriminator = fit(get_discriminator(name), pairs)
         rounds.append(discriminator.n_rounds_)
     assert rounds[0] < rounds[1] <= 500
     few = get_discriminator(name, **{"max_iter" if "hist" in name else "n_estimators": 7})
-    few.fit(contrast(12), np.random.default_rng(0))
+    fit(few, contrast(12))
     assert few.n_rounds_ == 7
 
 
@@ -226,7 +235,7 @@ def test_weights_reach_the_choice_of_rounds(name):
     discriminator = get_discriminator(
         name, **{"max_iter" if "hist" in name else "n_estimators": 20}
     )
-    discriminator.fit(contrast(sample_weight=weight), np.random.default_rng(0))
+    fit(discriminator, contrast(sample_weight=weight))
     assert np.isfinite(discriminator.logit_rows(np.zeros((1, 1)), np.zeros((1, 1)))).all()
 
 

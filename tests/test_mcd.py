@@ -64,7 +64,7 @@ def test_the_formula():
     X, y = normal_data(300)
     model = MCD(discriminator=LogisticRegression(), normalize=False, random_state=0).fit(X, y)
     z = (y - model.y_mean_) / model.y_scale_
-    pairs = np.column_stack([(X - model.x_mean_) / model.x_scale_, model._target_map(z)])
+    pairs = np.column_stack([(X - model.x_mean_) / model.x_scale_, model.target_space_.inner(z)])
     q = model.discriminator_.learner_.predict_proba(pairs)[:, 1]
     expected = model.marginal_.logpdf(z) - np.log(model.y_scale_) + logit(q) - logit(model.ratio_)
     np.testing.assert_allclose(model.logpdf(X, y), expected, rtol=1e-6)
@@ -101,7 +101,7 @@ def test_epsilon_bounds_the_ratio():
         model.fit(X, y)
         log_ratio = model.logpdf(X, y) - MarginalBaseline("adaptive").fit(X, y).logpdf(X, y)
         upper = np.log((1 - epsilon) / epsilon) - logit(model.ratio_)
-        z = model._target_map((y - model.y_mean_) / model.y_scale_) > 0
+        z = model.target_space_.inner((y - model.y_mean_) / model.y_scale_) > 0
         np.testing.assert_allclose(log_ratio[z], upper, atol=0.02)
         np.testing.assert_allclose(log_ratio[~z], np.log(epsilon), atol=0.02)
 

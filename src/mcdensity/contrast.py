@@ -324,7 +324,7 @@ def build_contrast(
         )
 
     kept, row_weight = check_weights(sample_weight, len(X))
-    codes = None if groups is None else _group_codes(groups, X)
+    codes = None if groups is None else group_codes(groups, X)
     if kept is not None:
         X, y = X[kept], y[kept]
         codes = None if codes is None else np.unique(codes[kept], return_inverse=True)[1]
@@ -372,7 +372,7 @@ def build_contrast(
     return replace(contrast, weight=weight, ratio=float(weight[label == 1].sum() / weight.sum()))
 
 
-def _group_codes(groups: ArrayLike, X: NDArray[np.float64]) -> NDArray[np.intp]:
+def group_codes(groups: ArrayLike, X: NDArray[np.float64]) -> NDArray[np.intp]:
     """Number the groups from 0 in order of value, and check that each has one x only."""
     groups = np.asarray(groups)
     if groups.shape != (len(X),):

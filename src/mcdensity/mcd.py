@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from mcdensity._folds import assign_folds
 from mcdensity._validation import as_generator
+from mcdensity.contrast import group_codes
 from mcdensity.data import TrainingData
 from mcdensity.discriminators import make_discriminator
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
@@ -228,7 +229,7 @@ class MCD(ConditionalEstimator):
             X,
             space.inner(y)[:, None],
             sample_weight,
-            None if groups is None else np.unique(groups, return_inverse=True)[1],
+            None if groups is None else group_codes(groups, X),
             X_unlabeled,
             None if y_marginal is None else space.inner(y_marginal)[:, None],
             InnerMarginal(space, self.marginal_, held_out),
@@ -258,7 +259,7 @@ class MCD(ConditionalEstimator):
         **extra: Array | None,
     ) -> float:
         """Choose the ratio by cross-validated log-likelihood; a group stays on one side."""
-        unit = np.arange(len(y)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        unit = np.arange(len(y)) if groups is None else group_codes(groups, X)
         units = int(unit.max()) + 1
         seed = int(rng.integers(2**31 - 1))
         self.ratio_scores_: dict[float, float] = {}
