@@ -17,6 +17,7 @@ from mcdensity import plotting
 from mcdensity._files import write_file
 from mcdensity._validation import require
 from mcdensity.estimator import ConditionalEstimator
+from mcdensity.plotting.features import feature_column
 from mcdensity.report.diagnosis import Evaluation, evaluate
 
 __all__ = ["Evaluation", "build_report", "evaluate", "write_report"]
@@ -167,7 +168,7 @@ def _rows(X: Any, e: Evaluation, target: str) -> str:
             cells = [
                 str(row), f"{e.y[row]:.5g}", f"{distribution.median()[i]:.5g}",
                 f"{interval[i, 0]:.4g} to {interval[i, 1]:.4g}", f"{e.density[row]:.2f}",
-                *(_show(plotting._column(X, name), row) for name in names),
+                *(_show(feature_column(X, name), row) for name in names),
             ]  # fmt: skip
             body.append("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>")
         heads = "".join(f"<th>{html.escape(str(h))}</th>" for h in head)
