@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from mcdensity import MCD, load, save
 from mcdensity.cli import app
+from mcdensity.persistence import FORMAT
+from model_files import change_head
 
 RUNNER = CliRunner()
 
@@ -146,7 +148,7 @@ def test_info(folder):
     text = run("info", folder / "model.mcd").output
     assert "TableEstimator" in text
     assert "kind, size" in text
-    assert json.loads(run("info", folder / "model.mcd", "--json").stdout)["format"] == 1
+    assert json.loads(run("info", folder / "model.mcd", "--json").stdout)["format"] == FORMAT
 
 
 def test_models_that_python_made(tmp_path):
@@ -209,8 +211,6 @@ def test_mistakes_at_the_keyboard(arguments, code, message, folder, tmp_path, mo
     (tmp_path / "empty.csv").write_text("")
     good = (folder / "model.mcd").read_bytes()
     (tmp_path / "model.mcd").write_bytes(good)
-    from test_persistence import change_head
-
     later = change_head(good, lambda head: head.update(format=99))
     (tmp_path / "later.mcd").write_bytes(later)
     before = sorted(os.listdir())

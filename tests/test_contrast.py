@@ -397,10 +397,8 @@ def test_vectors_with_weights_and_groups(grouped):
 @pytest.mark.parametrize("grouped", [False, True])
 def test_split_of_vectors(grouped):
     X, Y, rows = vector_data(grouped)
-    groups = rows if grouped else None
-    contrast = build_contrast(
-        X, Y, groups=groups, y_marginal=Y[:9] + 500, ratio=0.2, random_state=0
-    )
+    extra = {"y_marginal": Y[:9] + 500, "groups": rows if grouped else None}
+    contrast = build_contrast(X, Y, ratio=0.2, random_state=0, **extra)
     train, test = contrast.split(0.25, random_state=1)
     for part in (train, test):
         matrix = part.materialize()

@@ -17,11 +17,11 @@ from mcdensity.metrics.outcomes import (
     pit_chi2,
     pit_ks,
 )
-from mcdensity.metrics.scorers import Scorer, get_scorer, list_scorers
+from mcdensity.metrics.scorers import Scorer as Scorer
+from mcdensity.metrics.scorers import get_scorer, list_scorers
 from mcdensity.metrics.truth import hellinger, jensen_shannon, kl, kl_grid, total_variation
 
 __all__ = [
-    "Scorer",
     "cde_loss",
     "coverage",
     "crps",
