@@ -122,7 +122,7 @@ def identical_pairs(
             f"ratio={ratio:g} asks for more broken pairs than the {population:,} that these data "
             f"have; the least possible ratio, {least:.4g}, is used.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,  # the caller of build_contrast
         )
     # 1e-9: a quotient such as 3 / 0.3 is a whole number, but for its last bits.
     n_broken = min(int(np.floor(n_joint / ratio + 1e-9)) - n_joint, population)

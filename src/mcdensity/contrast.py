@@ -323,29 +323,39 @@ def build_contrast(
         raise ValueError(
             "Rows of positive weight must hold at least 2 different observations (rows, or groups)."
         )
-    x_pool, y_pool = _with_extra(X, X_unlabeled, "X_unlabeled", "X"), Y
-    if y_marginal is not None:
-        y_pool = _with_extra(Y, _as_columns(y_marginal), "y_marginal", "y")
-        if np.isnan(y_pool).any():
-            raise ValueError("y_marginal contains NaN; drop these values first.")
+    x_pool = _with_extra(X, X_unlabeled, "X_unlabeled", "X")
+    targets = None if y_marginal is None else _as_columns(y_marginal)
+    y_pool = _with_extra(Y, targets, "y_marginal", "y")
+    if np.isnan(y_pool).any():
+        raise ValueError("y_marginal contains NaN; drop these values first.")
+    origin = _Origin(n, kind, ratio, codes, row_weight)
+    return _paired(x_pool, y_pool, origin, as_generator(random_state))
 
-    rng = as_generator(random_state)
+
+def _paired(
+    x_pool: NDArray[np.float64],
+    y_pool: NDArray[np.float64],
+    origin: _Origin,
+    rng: np.random.Generator,
+) -> ContrastSet:
+    """Draw the pairs of pools whose first rows belong together."""
+    n, codes, row_weight = origin.n_labeled, origin.groups, origin.row_weight
     n_x, n_y = len(x_pool), len(y_pool)
-    if kind == "iid":
+    if origin.kind == "iid":
         number = 1 if n_x == n == n_y else 3
-        x_index, y_index, label = independent_pairs(n, n_x, n_y, ratio, rng)
+        pairs = independent_pairs(n, n_x, n_y, origin.ratio, rng)
         x_weight = row_weight
     else:
         number = 5 if codes is not None else 2 if n_x == n == n_y else 4
         candidates = Candidates.of(n, n_x, n_y, codes)
-        x_index, y_index, label = identical_pairs(candidates, n, ratio, rng)
+        pairs = identical_pairs(candidates, n, origin.ratio, rng)
         x_weight = mean_by_group(row_weight, codes) if candidates.one_per_group else row_weight
+    label = pairs[2]
     weight, achieved = None, float(label.mean())
     if row_weight is not None and x_weight is not None:
-        weight = pair_weights((x_index, y_index, label), (n_x, n_y), row_weight, x_weight)
+        weight = pair_weights(pairs, (n_x, n_y), row_weight, x_weight)
         achieved = float(weight[label == 1].sum() / weight.sum())
-    origin = _Origin(n, kind, ratio, codes, row_weight)
-    return ContrastSet(x_pool, y_pool, x_index, y_index, label, weight, achieved, number, origin)
+    return ContrastSet(x_pool, y_pool, *pairs, weight, achieved, number, origin)
 
 
 def _check_rows(X: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
