@@ -12,6 +12,7 @@ __all__ = ["find", "name_of", "storable"]
 
 T = TypeVar("T")
 
+# Of this package. What is listed here is imported when a file names it.
 _KNOWN = {
     "mcdensity._loglinear": ("LogLinear",),
     "mcdensity.baselines.deepcde": ("DeepCDE",),
@@ -47,6 +48,7 @@ _KNOWN = {
     "mcdensity.networks.towers": ("FlowTower", "MixtureTower", "NormalScores", "TwoTower"),
     "mcdensity.tables": ("TableEstimator", "TablePreparation"),
 }  # fmt: skip
+# Layers of torch that a network may be built of.
 _LAYERS = (
     "AlphaDropout", "BatchNorm1d", "Dropout", "ELU", "Flatten", "GELU", "GLU", "Identity",
     "LayerNorm", "LeakyReLU", "Linear", "ReLU", "SELU", "Sequential", "SiLU", "Sigmoid",

@@ -31,7 +31,7 @@ __all__ = ["FORMAT", "ModelFileError", "load", "read_info", "save", "storable"]
 
 FORMAT = 2
 _HEAD = "model.json"
-# All that is large is a member; the head of the largest model of the tests is below 1 MB.
+# All that is large is a member: the heads of the test models are below 15 kB.
 _LARGEST_HEAD = 32 << 20
 # From a format to the next: each takes what `model.json` holds, before anything is built of it, and
 # returns it in the next format. Files of a format without an entry cannot be read.

@@ -6,7 +6,7 @@ import zipfile
 
 __all__ = ["ModelFileError", "check_archive", "read_member"]
 
-# A model of hundreds of learners has some thousand members.
+# The models of the tests have at most 64.
 _MOST_MEMBERS = 10_000
 
 

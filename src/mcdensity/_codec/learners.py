@@ -14,6 +14,7 @@ from mcdensity._validation import require
 
 __all__ = ["dump_learner", "load_learner"]
 
+# Parts of scikit-learn's learners that skops does not know to be harmless.
 _TRUSTED = (
     "numpy.dtype",
     "sklearn.calibration._CalibratedClassifier",

@@ -17,7 +17,7 @@ from mcdensity._validation import require
 
 __all__ = ["Reader"]
 
-# An estimator of estimators of networks is some 20 levels deep; Python itself ends at 1000.
+# The models of the tests are at most 6 levels deep; Python itself ends at 1000.
 _DEEPEST = 100
 _GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 
