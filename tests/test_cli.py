@@ -16,7 +16,9 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 from mcdensity import MCD, load, save
-from mcdensity.cli import app
+from mcdensity.cli import app, main
+from mcdensity.persistence import FORMAT
+from model_files import change_head
 
 RUNNER = CliRunner()
 
@@ -25,6 +27,14 @@ def run(*arguments):
     out = RUNNER.invoke(app, [str(a) for a in arguments], catch_exceptions=False)
     assert out.exit_code == 0, out.output
     return out
+
+
+def leave(arguments, monkeypatch):
+    """Run the program until it leaves, and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["mcdensity", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return stop.value.code
 
 
 def started(*arguments, cwd, **options):
@@ -125,6 +135,73 @@ def test_evaluate(folder):
     assert "were used to fit" in run("evaluate", folder / "model.mcd", folder / "data.csv").output
 
 
+@pytest.fixture
+def not_numbers(folder, monkeypatch):
+    """Let the model predict no mean for three rows."""
+    kind = type(load(folder / "model.mcd").predict_distribution(make_table(10)))
+    mean = kind.mean
+
+    def broken(self):
+        out = np.array(mean(self))
+        out[[2, 5, 7]] = np.nan
+        return out
+
+    monkeypatch.setattr(kind, "mean", broken)
+
+
+@pytest.mark.parametrize("more", [("-o", "out.csv"), ("-o", "out.parquet"), ("--json",), ()])
+def test_predictions_that_are_no_numbers_are_not_written(
+    folder, not_numbers, tmp_path, monkeypatch, capsys, more
+):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["predict", str(folder / "model.mcd"), str(folder / "data.csv"), *more]
+    assert leave(arguments, monkeypatch) == 1
+    out, said = capsys.readouterr()
+    assert "no number for 3 of 400 rows (the first is row 2, mean); nothing is written" in said
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+    # What was not asked for does no harm.
+    run(*arguments[:3], "--quantiles", "0.5", "-o", "quantiles.csv")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_nothing_is_measured_by_what_is_no_number(
+    folder, not_numbers, tmp_path, monkeypatch, capsys, command
+):
+    monkeypatch.chdir(tmp_path)
+    held_out = str(folder / "model-held-out.csv")
+    assert leave([command, str(folder / "model.mcd"), held_out], monkeypatch) == 1
+    out, said = capsys.readouterr()
+    assert "no number for 3 of 100 rows (the first is row 2)" in " ".join(said.split())
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_few_rows_have_no_gain(folder, tmp_path):
+    """JSON has no NaN: what is not known of few rows is null."""
+    make_table(8).to_csv(tmp_path / "few.csv", index=False)
+    said = run("evaluate", folder / "model.mcd", tmp_path / "few.csv", "--json").stdout
+    assert json.loads(said, parse_constant=pytest.fail)["gain"] is None
+
+
+def test_time_budget(folder, tmp_path, monkeypatch):
+    """It is given to MCD, and only where it was asked for."""
+    import mcdensity.mcd
+
+    given = []
+
+    def recorded(**options):
+        given.append(options)
+        return MCD(**{name: v for name, v in options.items() if name != "time_budget"})
+
+    monkeypatch.setattr(mcdensity.mcd, "MCD", recorded)
+    fit = ("fit", folder / "data.csv", "--target", "price", "-o", tmp_path / "m.mcd", "--model")
+    run(*fit, "mcd:quadratic", "--time-budget", 2.5)
+    run(*fit, "mcd:quadratic")
+    assert [options.get("time_budget") for options in given] == [2.5, None]
+    assert "time_budget" not in given[1]
+
+
 def test_predict_to_standard_output(folder):
     arguments = ("predict", folder / "model.mcd", folder / "data.csv", "--above", "5")
     assert run(*arguments).stdout.splitlines()[0] == "above_5"
@@ -146,7 +223,7 @@ def test_info(folder):
     text = run("info", folder / "model.mcd").output
     assert "TableEstimator" in text
     assert "kind, size" in text
-    assert json.loads(run("info", folder / "model.mcd", "--json").stdout)["format"] == 1
+    assert json.loads(run("info", folder / "model.mcd", "--json").stdout)["format"] == FORMAT
 
 
 def test_models_that_python_made(tmp_path):
@@ -177,6 +254,8 @@ def test_demo(tmp_path):
         ("fit data.csv --target price --model mcd:cat -o m", 1, "'mcd:cat' is not known"),
         ("fit data.csv --target price --drop sise -o m", 1, "no column 'sise' (to drop)"),
         ("fit data.csv --target price --hold-out 2 -o m", 1, "--hold-out must lie in [0, 1)"),
+        ("fit data.csv --target price --time-budget 0 -o m", 1, "--time-budget must be a positive"),
+        ("fit data.csv --target price --model mdn --time-budget 9 -o m", 1, "is for mcd; --model"),
         ("fit data.csv --target price -o .", 1, "is a folder"),
         ("fit dates.csv --target price -o m", 1, "The column 'when' holds dates"),
         ("fit data.csv -o m", 2, "Missing option '--target'"),
@@ -199,8 +278,6 @@ def test_demo(tmp_path):
     ],
 )
 def test_mistakes_at_the_keyboard(arguments, code, message, folder, tmp_path, monkeypatch, capsys):
-    from mcdensity import cli
-
     monkeypatch.chdir(tmp_path)
     table = make_table(60)
     table.to_csv("data.csv", index=False)
@@ -209,16 +286,11 @@ def test_mistakes_at_the_keyboard(arguments, code, message, folder, tmp_path, mo
     (tmp_path / "empty.csv").write_text("")
     good = (folder / "model.mcd").read_bytes()
     (tmp_path / "model.mcd").write_bytes(good)
-    from test_persistence import change_head
-
     later = change_head(good, lambda head: head.update(format=99))
     (tmp_path / "later.mcd").write_bytes(later)
     before = sorted(os.listdir())
-    monkeypatch.setattr(sys, "argv", ["mcdensity", *arguments.split()])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
+    assert leave(arguments.split(), monkeypatch) == code
     said = " ".join(capsys.readouterr().err.split())
-    assert stop.value.code == code
     assert message in said
     assert "Traceback" not in said
     assert sorted(os.listdir()) == before

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from mcdensity import build_contrast, stack_targets
-from mcdensity.contrast import sample_without_replacement
+from mcdensity._pairs import sample_without_replacement
 
 
 def data(n=100, p=2, seed=0):
@@ -355,6 +355,75 @@ def test_split_keeps_observations_on_one_side(grouped):
     assert test.ratio == pytest.approx(max(0.1, 1 / test.n_observations), rel=0.02)
 
 
+# Targets of several columns.
+
+
+def vector_data(grouped=False):
+    """Rows whose targets can be told from each other in each column."""
+    rows = np.arange(60) // 3 * 3 if grouped else np.arange(60)
+    return data(60)[0][rows], np.array([1000, 2000]) + np.arange(60.0)[:, None], rows
+
+
+@pytest.mark.parametrize("construction", ["id", "iid"])
+def test_vectors_are_paired_as_numbers_are(construction):
+    X, Y, _ = vector_data()
+    extra = {"X_unlabeled": X[:5], "construction": construction, "ratio": 0.2, "random_state": 0}
+    vectors = build_contrast(X, Y, y_marginal=Y[:7] + 500, **extra)
+    numbers = build_contrast(X, Y[:, 0], y_marginal=Y[:7, 0] + 500, **extra)
+    assert vectors.y_pool.shape == (67, 2)
+    np.testing.assert_array_equal(vectors.label, numbers.label)
+    np.testing.assert_array_equal(vectors.materialize()[:, :3], numbers.materialize())
+    # A target is never torn apart.
+    matrix = vectors.materialize()
+    assert matrix.shape == (len(vectors), 4)
+    np.testing.assert_array_equal(matrix[:, 3] - matrix[:, 2], 1000)
+    one_column = build_contrast(X, Y[:, :1], y_marginal=Y[:7, :1] + 500, **extra)
+    np.testing.assert_array_equal(one_column.materialize(), numbers.materialize())
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_vectors_with_weights_and_groups(grouped):
+    X, Y, rows = vector_data(grouped)
+    groups = rows if grouped else None
+    weight = np.random.default_rng(1).uniform(size=60) + 0.1
+    weight[[4, 40]] = 0
+    options = {"groups": groups, "sample_weight": weight, "ratio": 0.2, "random_state": 0}
+    vectors, numbers = (build_contrast(X, y, **options) for y in (Y, Y[:, 1]))
+    assert vectors.construction == (5 if grouped else 2)
+    np.testing.assert_array_equal(vectors.weight, numbers.weight)
+    np.testing.assert_array_equal(vectors.materialize()[:, [0, 1, 3]], numbers.materialize())
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_split_of_vectors(grouped):
+    X, Y, rows = vector_data(grouped)
+    extra = {"y_marginal": Y[:9] + 500, "groups": rows if grouped else None}
+    contrast = build_contrast(X, Y, ratio=0.2, random_state=0, **extra)
+    train, test = contrast.split(0.25, random_state=1)
+    for part in (train, test):
+        matrix = part.materialize()
+        assert matrix.shape[1] == 4
+        np.testing.assert_array_equal(matrix[:, 3] - matrix[:, 2], 1000)
+    sides = [{tuple(y) for y in part.materialize()[:, 2:]} for part in (train, test)]
+    assert not sides[0] & sides[1]
+    assert sum(len(part.y_pool) for part in (train, test)) == 69
+
+
+@pytest.mark.parametrize(
+    ("y", "more", "message"),
+    [
+        (np.zeros((20, 2, 1)), None, r"y of shape \(n,\) or \(n, k\), got"),
+        (np.zeros((20, 0)), None, r"y of shape \(n,\) or \(n, k\), got"),
+        (np.zeros((19, 2)), None, r"y of shape \(n,\) or \(n, k\), got"),
+        (np.full((20, 2), np.nan), None, "y contains NaN"),
+        (np.zeros((20, 2)), np.zeros(3), "y_marginal must have the 2 columns of y"),
+    ],
+)
+def test_bad_vectors(y, more, message):
+    with pytest.raises(ValueError, match=message):
+        build_contrast(data(20)[0], y, y_marginal=more)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -364,9 +433,11 @@ def test_split_keeps_observations_on_one_side(grouped):
         ({"construction": "other"}, "construction must be"),
         ({"construction": "iid", "groups": np.zeros(20)}, 'construction="iid" cannot use groups'),
         ({"groups": np.zeros(20)}, "have different x"),
-        ({"groups": np.zeros(3)}, "groups must have one entry a row"),
+        ({"groups": np.zeros(3)}, "groups must have one entry per row"),
         ({"sample_weight": [1] + [0] * 19}, "at least 2 different observations"),
         ({"X_unlabeled": np.zeros((3, 5))}, "X_unlabeled must have the 2 columns of X"),
+        ({"y_marginal": np.zeros((3, 2))}, "y_marginal must have the 1 column of y"),
+        ({"y_marginal": [1.0, np.nan]}, "y_marginal contains NaN"),
         ({"sample_weight": np.ones(3)}, "one weight per row of X"),
         ({"sample_weight": -np.ones(20)}, "not negative"),
         ({"random_state": "seed"}, "random_state must be"),

@@ -268,7 +268,7 @@ def test_scorers_prefer_the_better(oracle):
     [
         (lambda: metrics.get_scorer("no"), "'no' is not known; choose from .*mcdensity.crps"),
         (lambda: metrics.crps(np.ones((4, 3)), Y), "together with its grid"),
-        (lambda: metrics.crps(normal(), Y[:2]), "one outcome a row"),
+        (lambda: metrics.crps(normal(), Y[:2]), "one outcome per row"),
         (lambda: metrics.crps(normal(), [np.nan] * 4), "y contains NaN"),
         (lambda: metrics.crps(-np.ones((4, 3)), Y, grid=[0, 1, 2]), "negative or NaN densities"),
         (lambda: metrics.crps(np.ones((4, 3)), Y, grid=[0, 1, 2]), "integrates to 2 on average"),

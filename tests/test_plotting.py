@@ -120,7 +120,7 @@ def test_axes_are_made_where_none_are_given():
     ("call", "message"),
     [
         (lambda: plotting.plot_densities(D), "100 rows cannot be told apart"),
-        (lambda: plotting.plot_densities(D[:2], [1.0]), "y must have one value a row"),
+        (lambda: plotting.plot_densities(D[:2], [1.0]), "y must have one value per row"),
         (lambda: plotting.plot_densities(D[:2], coverage=1.5), "coverage"),
         (lambda: plotting.plot_densities(D[:2], labels=["a"]), "labels must have one entry"),
         (lambda: plotting.plot_comparison({}), "distributions is empty"),

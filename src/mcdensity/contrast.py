@@ -14,19 +14,26 @@ construction" and its proofs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mcdensity._pairs import (
+    Candidates,
+    group_codes,
+    identical_pairs,
+    independent_pairs,
+    mean_by_group,
+    pair_weights,
+)
 from mcdensity._validation import as_generator, check_weights
 
 __all__ = ["ContrastSet", "build_contrast", "stack_targets"]
 
-_DECODE_BLOCK = 1 << 20
-_Rows = tuple[NDArray[np.intp], NDArray[np.intp]]
+_Kind = Literal["id", "iid"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class _Origin:
     """The observations a contrast set was built from, which `ContrastSet.split` needs again."""
 
     n_labeled: int
-    kind: Literal["id", "iid"]
+    kind: _Kind
     ratio: float
     groups: NDArray[np.intp] | None
     row_weight: NDArray[np.float64] | None
@@ -48,10 +55,10 @@ class ContrastSet:
     ----------
     x_pool : ndarray of shape (n + n_x, p)
         The rows of X, then those of `X_unlabeled`.
-    y_pool : ndarray of shape (n + n_y, 1)
-        The targets, then those of `y_marginal`.
+    y_pool : ndarray of shape (n + n_y, k)
+        The targets, then those of `y_marginal`; k is 1 where a row has one number as its target.
     x_index, y_index : ndarray of shape (N,)
-        Pair k is ``x_pool[x_index[k]], y_pool[y_index[k]]``. Labelled row i is row i of both pools.
+        Pair j is ``x_pool[x_index[j]], y_pool[y_index[j]]``. Labelled row i is row i of both pools.
     label : ndarray of shape (N,)
         1 for a joint pair, 0 for a broken one.
     weight : ndarray of shape (N,) or None
@@ -93,7 +100,7 @@ class ContrastSet:
         )
 
     def materialize(self, pairs: slice | NDArray[np.integer] = slice(None)) -> NDArray[np.float64]:
-        """Return the pairs as one matrix of shape (N, p + 1), the target in the last column.
+        """Return the pairs as one matrix of shape (N, p + k), the target in the last k columns.
 
         Parameters
         ----------
@@ -184,7 +191,7 @@ class ContrastSet:
         Parameters
         ----------
         rows : ndarray of bool
-            One a labelled row.
+            One entry per labelled row.
         random_state : int, Generator, RandomState or None
             Where the new pairs come from.
         extra_x, extra_y : ndarray, optional
@@ -200,11 +207,11 @@ class ContrastSet:
             warnings.filterwarnings("ignore", message="ratio", category=UserWarning)
             return build_contrast(
                 self.x_pool[:n][rows],
-                self.y_pool[:n][rows, 0],
+                self.y_pool[:n][rows],
                 construction=origin.kind,
                 ratio=origin.ratio,
                 X_unlabeled=extra_x if len(extra_x) else None,
-                y_marginal=extra_y[:, 0] if len(extra_y) else None,
+                y_marginal=extra_y if len(extra_y) else None,
                 groups=None if origin.groups is None else origin.groups[rows],
                 sample_weight=None if origin.row_weight is None else origin.row_weight[rows],
                 random_state=random_state,
@@ -214,7 +221,7 @@ class ContrastSet:
 def stack_targets(
     X: ArrayLike, Y: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
-    """Turn m targets a row into one target a row, for ``fit(X, y, groups=groups)``.
+    """Turn m targets per row into one target per row, for ``fit(X, y, groups=groups)``.
 
     Parameters
     ----------
@@ -271,7 +278,8 @@ def build_contrast(
     Parameters
     ----------
     X : array-like of shape (n, p)
-    y : array-like of shape (n,)
+    y : array-like of shape (n,) or (n, k)
+        The targets: one number per row, or a vector of k numbers.
     construction : {"auto", "id", "iid"}, default "id"
         Identically distributed pairs (many, "auto" is the same) or independent ones (few).
     ratio : float, default 0.05
@@ -279,7 +287,7 @@ def build_contrast(
         N = floor(n / ratio) pairs in all.
     X_unlabeled : array-like of shape (n_x, p), optional
         More x, of the same distribution, without a target.
-    y_marginal : array-like of shape (n_y,), optional
+    y_marginal : array-like of shape (n_y,) or (n_y, k), optional
         More y, of the same distribution, without an x.
     groups : array-like of shape (n,), optional
         Rows with the same value share one observation x, and their targets are several draws of y
@@ -303,283 +311,96 @@ def build_contrast(
     >>> build_contrast(rng.normal(size=(100, 3)), rng.normal(size=100), ratio=0.15)
     ContrastSet(construction 2: 666 pairs, 100 of them joint, ratio 0.1502)
     """
-    X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if X.ndim != 2 or y.shape != (len(X),):
-        raise ValueError(
-            f"build_contrast needs X of shape (n, p) and y of shape (n,), got {X.shape}, {y.shape}."
-        )
-    if len(X) < 2:
-        raise ValueError(f"build_contrast needs at least 2 rows to break pairs, got {len(X)}.")
-    if np.isnan(y).any():
-        raise ValueError("y contains NaN; drop these rows first.")
-    if construction not in ("auto", "id", "iid"):
-        raise ValueError(f'construction must be "auto", "id" or "iid", got {construction!r}.')
-    if not 0 < ratio < 1:
-        raise ValueError(f"ratio must lie strictly between 0 and 1, got {ratio!r}.")
-    kind: Literal["id", "iid"] = "iid" if construction == "iid" else "id"
-    if kind == "iid" and groups is not None:
-        raise ValueError(
-            'construction="iid" cannot use groups: several targets of one x are not independent. '
-            'Use construction="id".'
-        )
-
+    X, Y = _check_rows(X, y)
+    kind = _check_options(construction, ratio, groups)
     kept, row_weight = check_weights(sample_weight, len(X))
     codes = None if groups is None else group_codes(groups, X)
     if kept is not None:
-        X, y = X[kept], y[kept]
+        X, Y = X[kept], Y[kept]
         codes = None if codes is None else np.unique(codes[kept], return_inverse=True)[1]
     n = len(X)
     if n < 2 or (codes is not None and codes.max() == 0):
         raise ValueError(
             "Rows of positive weight must hold at least 2 different observations (rows, or groups)."
         )
-    x_pool, y_pool = X, y[:, None]
-    if X_unlabeled is not None:
-        extra = np.asarray(X_unlabeled, dtype=np.float64)
-        if extra.ndim != 2 or extra.shape[1] != X.shape[1]:
-            raise ValueError(
-                f"X_unlabeled must have the {X.shape[1]} columns of X, got shape {extra.shape}."
-            )
-        x_pool = np.concatenate([X, extra])
-    if y_marginal is not None:
-        y_pool = np.concatenate([y_pool, np.asarray(y_marginal, dtype=np.float64).reshape(-1, 1)])
+    x_pool = _with_extra(X, X_unlabeled, "X_unlabeled", "X")
+    targets = None if y_marginal is None else _as_columns(y_marginal)
+    y_pool = _with_extra(Y, targets, "y_marginal", "y")
+    if np.isnan(y_pool).any():
+        raise ValueError("y_marginal contains NaN; drop these values first.")
+    origin = _Origin(n, kind, ratio, codes, row_weight)
+    return _paired(x_pool, y_pool, origin, as_generator(random_state))
 
-    rng = as_generator(random_state)
-    if kind == "iid":
-        number = 1 if len(x_pool) == n == len(y_pool) else 3
-        x_index, y_index, label = _independent_pairs(n, len(x_pool), len(y_pool), ratio, rng)
+
+def _paired(
+    x_pool: NDArray[np.float64],
+    y_pool: NDArray[np.float64],
+    origin: _Origin,
+    rng: np.random.Generator,
+) -> ContrastSet:
+    """Draw the pairs of pools whose first rows belong together."""
+    n, codes, row_weight = origin.n_labeled, origin.groups, origin.row_weight
+    n_x, n_y = len(x_pool), len(y_pool)
+    if origin.kind == "iid":
+        number = 1 if n_x == n == n_y else 3
+        pairs = independent_pairs(n, n_x, n_y, origin.ratio, rng)
         x_weight = row_weight
     else:
-        number = 5 if codes is not None else 2 if len(x_pool) == n == len(y_pool) else 4
-        candidates = _Candidates.of(n, len(x_pool), len(y_pool), codes)
-        x_index, y_index, label = _identical_pairs(candidates, n, ratio, rng)
-        x_weight = _mean_by_group(row_weight, codes) if candidates.one_per_group else row_weight
-
-    contrast = ContrastSet(
-        x_pool=x_pool,
-        y_pool=y_pool,
-        x_index=x_index,
-        y_index=y_index,
-        label=label,
-        weight=None,
-        ratio=float(label.mean()),
-        construction=number,
-        origin=_Origin(n, kind, ratio, codes, row_weight),
-    )
-    if row_weight is None or x_weight is None:
-        return contrast
-    weight = _pair_weights(contrast, row_weight, x_weight)
-    return replace(contrast, weight=weight, ratio=float(weight[label == 1].sum() / weight.sum()))
+        number = 5 if codes is not None else 2 if n_x == n == n_y else 4
+        candidates = Candidates.of(n, n_x, n_y, codes)
+        pairs = identical_pairs(candidates, n, origin.ratio, rng)
+        x_weight = mean_by_group(row_weight, codes) if candidates.one_per_group else row_weight
+    label = pairs[2]
+    weight, achieved = None, float(label.mean())
+    if row_weight is not None and x_weight is not None:
+        weight = pair_weights(pairs, (n_x, n_y), row_weight, x_weight)
+        achieved = float(weight[label == 1].sum() / weight.sum())
+    return ContrastSet(x_pool, y_pool, *pairs, weight, achieved, number, origin)
 
 
-def group_codes(groups: ArrayLike, X: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Number the groups from 0 in order of value, and check that each has one x only."""
-    groups = np.asarray(groups)
-    if groups.shape != (len(X),):
-        raise ValueError(f"groups must have one entry a row of X ({len(X)}), got {groups.shape}.")
-    try:
-        _, first, codes = np.unique(groups, return_index=True, return_inverse=True)
-    except TypeError as error:
-        raise TypeError(
-            f"groups must hold values of one kind, without missing ones: {error}"
-        ) from error
-    common = X[first[codes]]
-    same = (common == X) | (np.isnan(common) & np.isnan(X))
-    if not same.all():
-        bad = groups[int(np.argmin(same.all(axis=1)))]
+def _check_rows(X: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return X of shape (n, p) and the targets of shape (n, k)."""
+    X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if X.ndim != 2 or y.ndim not in (1, 2) or len(y) != len(X) or y.size == 0:
         raise ValueError(
-            f"groups: the rows of group {bad!r} have different x. A group is one observation x "
-            "with several targets; give rows of different x different groups."
+            "build_contrast needs X of shape (n, p) and y of shape (n,) or (n, k), got "
+            f"{X.shape}, {y.shape}."
         )
-    return codes
+    if len(X) < 2:
+        raise ValueError(f"build_contrast needs at least 2 rows to break pairs, got {len(X)}.")
+    if np.isnan(y).any():
+        raise ValueError("y contains NaN; drop these rows first.")
+    return X, _as_columns(y)
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """The set of all broken pairs, without listing it.
-
-    Candidate a is the row ``x_rows[a]`` of the x-pool. It may be paired with every row
-    ``y_rows[k]`` of the y-pool except those with ``start[a] <= k < stop[a]``, which were observed
-    with that x.
-    """
-
-    x_rows: NDArray[np.intp]
-    y_rows: NDArray[np.intp]
-    start: NDArray[np.intp]
-    stop: NDArray[np.intp]
-    one_per_group: bool
-
-    @classmethod
-    def of(cls, n: int, n_x: int, n_y: int, codes: NDArray[np.intp] | None) -> _Candidates:
-        if codes is None:
-            x_rows, y_rows = np.arange(n_x), np.arange(n_y)
-            start = np.minimum(x_rows, n)
-            return cls(x_rows, y_rows, start, np.minimum(x_rows + 1, n), False)
-        order = np.argsort(codes, kind="stable")
-        sizes = np.bincount(codes)
-        ends = np.cumsum(sizes)
-        # Groups of one size: each x once. Otherwise each x as often as it has targets, or the x
-        # of broken pairs would be distributed otherwise than the x of joint pairs.
-        equal = bool((sizes == sizes[0]).all())
-        labeled = order[ends - sizes] if equal else order
-        group = codes[labeled]
-        extra_x, extra_y = np.arange(n, n_x), np.arange(n, n_y)
-        none = np.zeros(len(extra_x), dtype=np.intp)
-        return cls(
-            np.concatenate([labeled, extra_x]),
-            np.concatenate([order, extra_y]),
-            np.concatenate([(ends - sizes)[group], none]),
-            np.concatenate([ends[group], none]),
-            equal,
-        )
-
-    def decoder(self) -> tuple[int, Callable[[NDArray[np.int64]], _Rows]]:
-        """Count the broken pairs, and give the function from their numbers to pool rows."""
-        excluded = self.stop - self.start
-        offsets = np.concatenate([[0], np.cumsum(len(self.y_rows) - excluded)])
-        length = offsets[1]
-        irregular = np.flatnonzero(np.diff(offsets) != length)
-        n_regular = irregular[0] if len(irregular) else len(self.x_rows)
-
-        def decode(code: NDArray[np.int64]) -> _Rows:
-            # Among the first candidates, which all allow equally many targets, a division finds
-            # the candidate; behind them it takes a binary search.
-            a = code // length
-            search = a >= n_regular
-            if search.any():
-                a[search] = np.searchsorted(offsets, code[search], side="right") - 1
-            k = code - offsets[a]
-            k += np.where(k >= self.start[a], excluded[a], 0)
-            return self.x_rows[a], self.y_rows[k]
-
-        return int(offsets[-1]), decode
+def _as_columns(y: ArrayLike) -> NDArray[np.float64]:
+    values = np.asarray(y, dtype=np.float64)
+    return values[:, None] if values.ndim == 1 else values
 
 
-def _identical_pairs(
-    candidates: _Candidates, n_joint: int, ratio: float, rng: np.random.Generator
-) -> tuple[NDArray[np.integer], NDArray[np.integer], NDArray[np.int8]]:
-    """Constructions 2, 4 and 5: all joint pairs, and broken pairs drawn without replacement."""
-    population, decode = candidates.decoder()
-    least = n_joint / (n_joint + population)
-    if ratio < least:
-        warnings.warn(
-            f"ratio={ratio:g} asks for more broken pairs than the {population:,} that these data "
-            f"have; the least possible ratio, {least:.4g}, is used.",
-            UserWarning,
-            stacklevel=3,
-        )
-    n_broken = min(int(np.floor(n_joint / ratio + 1e-9)) - n_joint, population)
-    if n_broken < 1:
+def _check_options(construction: str, ratio: float, groups: ArrayLike | None) -> _Kind:
+    if construction not in ("auto", "id", "iid"):
+        raise ValueError(f'construction must be "auto", "id" or "iid", got {construction!r}.')
+    if not 0 < ratio < 1:
+        raise ValueError(f"ratio must lie strictly between 0 and 1, got {ratio!r}.")
+    if construction == "iid" and groups is not None:
         raise ValueError(
-            f"ratio={ratio:g} leaves no broken pair beside {n_joint} joint pairs; use at most "
-            f"{n_joint / (n_joint + 1):.4g}."
+            'construction="iid" cannot use groups: several targets of one x are not independent. '
+            'Use construction="id".'
         )
-    code = np.concatenate(
-        [
-            sample_without_replacement(population, n_broken, rng),
-            np.arange(population, population + n_joint),
-        ]
-    )
-    # The order is part of the theorem: pair k is joint with probability r, for every k.
-    rng.shuffle(code)
-
-    rows = max(len(candidates.x_rows), len(candidates.y_rows))
-    dtype: np.dtype[np.signedinteger] = np.dtype(np.int32 if rows < 2**31 else np.int64)
-    x_index, y_index = np.empty(len(code), dtype), np.empty(len(code), dtype)
-    label = (code >= population).astype(np.int8)
-    for start in range(0, len(code), _DECODE_BLOCK):
-        block = slice(start, start + _DECODE_BLOCK)
-        joint = label[block] == 1
-        x, y = decode(np.where(joint, 0, code[block]))
-        row = code[block] - population
-        x_index[block] = np.where(joint, row, x)
-        y_index[block] = np.where(joint, row, y)
-    return x_index, y_index, label
+    return "iid" if construction == "iid" else "id"
 
 
-def sample_without_replacement(
-    population: int, size: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Draw a uniform subset of ``range(population)``, sorted, with memory in proportion to `size`.
-
-    Draws with replacement are kept where new, and what is missing is drawn again. Renumbering the
-    population does not change the law of the result, so every subset of that size is equally
-    likely. (``Generator.choice`` would fill an array of the whole population once `size` exceeds
-    a twentieth of it.)
-    """
-    if 2 * size > population:
-        keep = np.ones(population, dtype=bool)
-        keep[sample_without_replacement(population, population - size, rng)] = False
-        return np.flatnonzero(keep)
-    chosen = np.empty(0, dtype=np.int64)
-    while len(chosen) < size:
-        more = np.sort(rng.integers(population, size=size - len(chosen)))
-        # A stable sort merges two sorted runs in linear time.
-        chosen = np.sort(np.concatenate([chosen, more]), kind="stable")
-        chosen = chosen[np.concatenate([[True], chosen[1:] != chosen[:-1]])]
-    return chosen
-
-
-def _independent_pairs(
-    n: int, n_x: int, n_y: int, ratio: float, rng: np.random.Generator
-) -> tuple[NDArray[np.integer], NDArray[np.integer], NDArray[np.int8]]:
-    """Constructions 1 and 3: each row is used in one pair only.
-
-    Rows of X that have an extra x to break them come first, then those that have an extra y, then
-    those that must lend each other a target.
-    """
-    by_x = min(n, n_x - n)
-    by_y = min(n_y - n, n - by_x)
-    by_row = (n - by_x - by_y) // 2
-    total = by_x + by_y + by_row
-    if total < 2:
-        raise ValueError(
-            f'construction="iid" makes only {total} pair of {n} rows; give more rows or use '
-            'construction="id".'
-        )
-    rows: NDArray[np.intp] = rng.permutation(n)  # data files are often sorted
-    own, lender = rows[:total], rows[total : total + by_row]
-    extra_x = n + rng.permutation(n_x - n)[:by_x]
-    extra_y = n + rng.permutation(n_y - n)[:by_y]
-    broken_x = np.concatenate([extra_x, own[by_x:]])
-    broken_y = np.concatenate([own[:by_x], extra_y, lender])
-    label = _bernoulli_labels(total, ratio, rng)
-    joint = label == 1
-    x_index = np.where(joint, own, broken_x).astype(np.intp)
-    y_index = np.where(joint, own, broken_y).astype(np.intp)
-    return x_index, y_index, label
-
-
-def _bernoulli_labels(size: int, ratio: float, rng: np.random.Generator) -> NDArray[np.int8]:
-    """Draw labels until both classes occur."""
-    for _ in range(1000):
-        label = (rng.random(size) < ratio).astype(np.int8)
-        if 0 < label.sum() < size:
-            return label
-    # So extreme a ratio that the draws, given both classes, have one pair of the rare class.
-    label = np.full(size, 1 if ratio > 0.5 else 0, dtype=np.int8)
-    label[rng.integers(size)] ^= 1
-    return label
-
-
-def _mean_by_group(
-    weight: NDArray[np.float64] | None, codes: NDArray[np.intp] | None
-) -> NDArray[np.float64] | None:
-    if weight is None or codes is None:
-        return weight
-    return (np.bincount(codes, weights=weight) / np.bincount(codes))[codes]
-
-
-def _pair_weights(
-    contrast: ContrastSet, row_weight: NDArray[np.float64], x_weight: NDArray[np.float64]
+def _with_extra(
+    rows: NDArray[np.float64], extra: ArrayLike | None, name: str, of: str
 ) -> NDArray[np.float64]:
-    """Weigh joint pairs by their row and broken pairs by both marginals, each of mean 1."""
-    n = len(row_weight)
-    of_x, of_y = np.ones(len(contrast.x_pool)), np.ones(len(contrast.y_pool))
-    of_x[:n], of_y[:n] = x_weight, row_weight
-    joint = contrast.label == 1
-    weight = of_x[contrast.x_index] * of_y[contrast.y_index]
-    weight[joint] = row_weight[contrast.x_index[joint]]
-    for part in (joint, ~joint):
-        weight[part] /= weight[part].mean()
-    return weight
+    """Append rows without a partner to a pool."""
+    if extra is None:
+        return rows
+    more = np.asarray(extra, dtype=np.float64)
+    if more.ndim != 2 or more.shape[1] != rows.shape[1]:
+        columns = "column" if rows.shape[1] == 1 else "columns"
+        raise ValueError(
+            f"{name} must have the {rows.shape[1]} {columns} of {of}, got shape {more.shape}."
+        )
+    return np.concatenate([rows, more])

@@ -14,8 +14,8 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from mcdensity._folds import assign_folds
+from mcdensity._pairs import group_codes
 from mcdensity._validation import as_generator
-from mcdensity.contrast import group_codes
 from mcdensity.data import TrainingData
 from mcdensity.discriminators import make_discriminator
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference

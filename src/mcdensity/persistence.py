@@ -2,8 +2,8 @@
 
 A model file is a zip archive of uncompressed members: `model.json` says what the model is made of,
 arrays are `.npy`, networks `.safetensors`, scikit-learn's parts `.skops`, and xgboost, lightgbm
-and catboost keep their own formats. Loading builds only objects of classes that are listed here;
-nothing in a file is ever run.
+and catboost keep their own formats. Loading builds only objects of classes that this package lists,
+or that `storable` registered; nothing in a file is ever run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import json
 import platform
 import warnings
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,13 +24,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from mcdensity._codec import ModelFileError, Reader, Writer, check_archive, read_member
 from mcdensity._files import write_file
+from mcdensity._known import storable
 from mcdensity.estimator import ConditionalEstimator
 
-__all__ = ["FORMAT", "ModelFileError", "load", "read_info", "save"]
+__all__ = ["FORMAT", "ModelFileError", "load", "read_info", "save", "storable"]
 
-FORMAT = 1
+FORMAT = 2
 _HEAD = "model.json"
+# All that is large is a member: the heads of the test models are below 15 kB.
 _LARGEST_HEAD = 32 << 20
+# From a format to the next: each takes what `model.json` holds, before anything is built of it, and
+# returns it in the next format. Files of a format without an entry cannot be read.
+_MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "catboost")
 
@@ -40,7 +47,8 @@ def save(estimator: ConditionalEstimator, path: str | Path) -> None:
     ----------
     estimator : ConditionalEstimator
         Fitted. A learner or a torch module of a class that this package does not know is refused
-        by name; use `pickle` or `joblib.dump` for those, where you trust who reads and writes.
+        by name: register the class with `storable`, or use `pickle` or `joblib.dump` where you
+        trust who reads and writes the file.
     path : str or Path
         The suffix is yours to choose; the command line uses ``.mcd``.
 
@@ -126,60 +134,83 @@ def read_info(path: str | Path) -> dict[str, Any]:
 # Reading the archive.
 
 
-class _opened:  # noqa: N801
-    """The archive and its head, checked as far as this is possible without reading the members."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-
-    def __enter__(self) -> tuple[zipfile.ZipFile, dict[str, Any]]:
-        if self.path.is_dir():
-            raise IsADirectoryError(f"{self.path} is a folder, not a model file.")
-        if not self.path.exists():
-            raise FileNotFoundError(f"There is no file {self.path}.")
+@contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any]]]:
+    """Give the archive and its head, checked as far as possible without reading the members."""
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a model file.")
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
+        raise ModelFileError(
+            f"{path} is not a model file of mcdensity, or it is cut off ({error})."
+        ) from error
+    with archive:
         try:
-            self.archive = zipfile.ZipFile(self.path)
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
-            raise ModelFileError(
-                f"{self.path} is not a model file of mcdensity, or it is cut off ({error})."
-            ) from error
-        try:
-            return self.archive, self._head()
-        except BaseException as error:
-            self.archive.close()
-            if isinstance(error, ModelFileError):
-                raise ModelFileError(f"{self.path}: {error}") from error
+            head = _read_head(archive, path.stat().st_size)
+            head = _migrated(head, path)
+            _check_head(head)
+        except _OldFileError:
             raise
+        except ModelFileError as error:
+            raise ModelFileError(f"{path}: {error}") from error
+        yield archive, head
 
-    def __exit__(self, *error: object) -> None:
-        self.archive.close()
 
-    def _head(self) -> dict[str, Any]:
-        check_archive(self.archive, self.path.stat().st_size)
-        if _HEAD not in self.archive.namelist():
-            raise ModelFileError(f"it is a zip archive without {_HEAD}, so no model file.")
-        if self.archive.getinfo(_HEAD).file_size > _LARGEST_HEAD:
-            raise ModelFileError(f"{_HEAD} is larger than any model's.")
-        try:
-            head = json.loads(read_member(self.archive, _HEAD))
-        except (ValueError, RecursionError) as error:
-            raise ModelFileError(f"{_HEAD} is damaged ({error}).") from error
-        if not isinstance(head, dict) or not isinstance(head.get("format"), int):
-            raise ModelFileError(f"{_HEAD} does not say which format it has; it is damaged.")
-        versions = head.get("versions")
-        made_by = versions.get("mcdensity") if isinstance(versions, dict) else None
-        if head["format"] != FORMAT:
-            raise ModelFileError(
-                f"it has format {head['format']} (written by mcdensity {made_by}); this version, "
-                f"{_version('mcdensity')}, reads format {FORMAT}. "
-                + ("Update mcdensity." if head["format"] > FORMAT else "Fit and save it again.")
+class _OldFileError(ModelFileError):
+    """A file has a format from which no migration leads to this version's."""
+
+
+def _read_head(archive: zipfile.ZipFile, size: int) -> dict[str, Any]:
+    check_archive(archive, size)
+    if _HEAD not in archive.namelist():
+        raise ModelFileError(f"it is a zip archive without {_HEAD}, so no model file.")
+    if archive.getinfo(_HEAD).file_size > _LARGEST_HEAD:
+        raise ModelFileError(f"{_HEAD} is larger than any model's.")
+    try:
+        head = json.loads(read_member(archive, _HEAD))
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{_HEAD} is damaged ({error}).") from error
+    if not isinstance(head, dict) or type(head.get("format")) is not int:
+        raise ModelFileError(f"{_HEAD} does not say which format it has; it is damaged.")
+    return head
+
+
+def _migrated(head: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Bring a head to this version's format, step by step."""
+    versions, written = head.get("versions"), head["format"]
+    made_by = str(versions.get("mcdensity") if isinstance(versions, dict) else None)
+    if written > FORMAT:
+        raise ModelFileError(
+            f"it has format {written} (written by mcdensity {made_by}); this version, "
+            f"{_version('mcdensity')}, reads formats up to {FORMAT}. Update mcdensity."
+        )
+    for step in range(written, FORMAT):
+        if step not in _MIGRATIONS:
+            series = ".".join(made_by.split(".")[:2])
+            raise _OldFileError(
+                f"{path} was written by mcdensity {made_by} (format {written}), which this version "
+                "cannot read: fit the model again with this version, or load it with mcdensity "
+                f"{series} to export what you need."
             )
-        kinds = {"class": str, "parameters": str, "n_features": int, "feature_names": list}
-        kinds |= {"versions": dict, "members": dict, "content": dict}
-        for name, kind in kinds.items():
-            if not isinstance(head.get(name), kind):
-                raise ModelFileError(f"{_HEAD} has no proper entry {name!r}; it is damaged.")
-        return head
+        try:
+            head = _MIGRATIONS[step](head) | {"format": step + 1}
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ModelFileError(
+                f"{_HEAD} has not the parts of a file of format {step}; it is damaged ({error!r})."
+            ) from error
+    return head
+
+
+def _check_head(head: dict[str, Any]) -> None:
+    kinds = {"class": str, "parameters": str, "n_features": int, "feature_names": list}
+    kinds |= {"versions": dict, "members": dict, "content": dict}
+    for name, kind in kinds.items():
+        if not isinstance(head.get(name), kind):
+            raise ModelFileError(f"{_HEAD} has no proper entry {name!r}; it is damaged.")
 
 
 def _read_members(archive: zipfile.ZipFile, head: dict[str, Any]) -> dict[str, bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,7 +49,37 @@ def bench_run(
     ] = None,
     results: Results = _RESULTS,
 ) -> None:
-    """Run a protocol; cells that are done already are skipped."""
+    """Run a protocol; cells that are done already, or that another process runs, are skipped."""
+    from mcdensity.benchmark.protocols import get_protocol
+    from mcdensity.benchmark.runner import plan, run, stored_name
+    from mcdensity.benchmark.store import Store
+
+    plan(get_protocol(protocol), _list(methods), seeds, _list(problems), quick)  # before any file
+
+    with Store(results) as store, _progress(protocol) as report:
+        ran = run(
+            protocol,
+            store,
+            methods=_list(methods),
+            problems=_list(problems),
+            seeds=seeds,
+            jobs=jobs,
+            scheduler=scheduler,
+            quick=quick,
+            retry_failed=retry_failed,
+            time_limit=time_limit,
+            report=report,
+        )
+        elsewhere = store.count_claims(stored_name(protocol, quick))
+    counts = {s: sum(r.status == s for r in ran) for s in ("done", "failed", "unavailable")}
+    said = ", ".join(f"{n} {s}" for s, n in counts.items() if n) or "nothing left to run"
+    also = f", {elsewhere} run by other processes" if elsewhere else ""
+    typer.echo(f"{protocol}: {said}{also}; results in {results}.")
+
+
+@contextmanager
+def _progress(protocol: str) -> Iterator[Callable[[Any, int, int], None]]:
+    """Show a bar, and what failed; gives what `run` calls with each result."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -57,20 +89,18 @@ def bench_run(
         TimeRemainingColumn,
     )
 
-    from mcdensity.benchmark.protocols import get_protocol
-    from mcdensity.benchmark.runner import plan, run
-    from mcdensity.benchmark.store import Store
-
-    plan(get_protocol(protocol), _list(methods), seeds, _list(problems), quick)  # before any file
-
     columns = [
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
     ]  # fmt: skip
     console = Console(stderr=True)
     unavailable: set[str] = set()
-    # Cells may take minutes: the time left is judged from all of the last day.
-    progress = Progress(*columns, console=console, speed_estimate_period=86400)
-    with Store(results) as store, progress as bar:
+
+    def say(text: str) -> None:
+        # What a method says is no markup.
+        console.print(text, markup=False, highlight=False)
+
+    # Cells may take minutes: the time left is estimated from all of the last day.
+    with Progress(*columns, console=console, speed_estimate_period=86400) as bar:
         task = bar.add_task(protocol, total=None)
 
         def report(result: Any, done: int, total: int) -> None:
@@ -85,26 +115,7 @@ def bench_run(
             else:
                 say(f"failed: {cell.problem}, {cell.method}, seed {cell.seed}: {_last(result)}")
 
-        def say(text: str) -> None:
-            # What a method says is no markup.
-            console.print(text, markup=False, highlight=False)
-
-        ran = run(
-            protocol,
-            store,
-            methods=_list(methods),
-            problems=_list(problems),
-            seeds=seeds,
-            jobs=jobs,
-            scheduler=scheduler,
-            quick=quick,
-            retry_failed=retry_failed,
-            time_limit=time_limit,
-            report=report,
-        )
-    counts = {s: sum(r.status == s for r in ran) for s in ("done", "failed", "unavailable")}
-    said = ", ".join(f"{n} {s}" for s, n in counts.items() if n) or "nothing left to run"
-    typer.echo(f"{protocol}: {said}; results in {results}.")
+        yield report
 
 
 @bench.command("status")

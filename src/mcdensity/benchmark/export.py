@@ -32,7 +32,7 @@ def _short(value: Any) -> Any:
 
 
 def export(store: Store, folder: Path, command: str = "") -> list[Path]:
-    """Write one CSV file a protocol, one with curves, and `manifest.json`."""
+    """Write one CSV file per protocol, one with curves, and `manifest.json`."""
     results = [r for r in store.results() if r.cell.protocol in PROTOCOLS]
     written = []
     for name in sorted({r.cell.protocol for r in results}):

@@ -46,7 +46,7 @@ DISCRIMINATORS = {
     "MCD:Mixture": "mixture",
     "MCD:Flow": "flow",
 }
-# Budgets of a run with --quick.
+# Budgets of a run with --quick, which tries the code and not the methods.
 _FEW_STEPS = {"steps": 60}
 _EXACT = ("two-tower", "mixture", "flow")
 _NEURAL = ("mlp", "snn", "glu", "resnet", "mlp-plain", *_EXACT)

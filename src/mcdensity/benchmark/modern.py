@@ -19,6 +19,8 @@ __all__ = ["MODERN"]
 
 Array = NDArray[np.float64]
 
+# Distributions that are known by quantiles, or by draws, become mixtures of so many kernels. Draws
+# are what Treeffuser spends its time on, so there are fewer of them.
 _QUANTILES = np.linspace(0.01, 0.99, 99)
 _SAMPLES = 50
 

@@ -19,9 +19,11 @@ MODELS = (
     "ARMAJump", "AsymmetricLinear", "BasicLinear", "EconDensity", "GaussianMixture",
     "JumpDiffusion", "LinearGauss", "LinearStudentT", "SkewNormal",
 )  # fmt: skip
+# The paper's: densities are clipped from below at it before a logarithm is taken.
 _FLOOR = 1e-6
 # The compared methods of the tables: FlexCode:MLP is none of the paper's.
 _TEN = tuple(name for name in COMPARED if name != "FlexCode:MLP")
+# Enough for a smooth curve of 260 pixels; the points of all curves are committed as text.
 _CURVE_POINTS = 80
 
 
@@ -53,7 +55,7 @@ class Protocol:
         table = list(csv.DictReader(text.splitlines()))
         out = {}
         for row in table:
-            if "kl" in row:  # one number a row, of MCD:MLP
+            if "kl" in row:  # one number per row, of MCD:MLP
                 out[_row_name(row), "MCD:MLP"] = float(row["kl"])
                 continue
             first, *columns = row

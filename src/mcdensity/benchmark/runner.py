@@ -21,6 +21,10 @@ from mcdensity.benchmark.store import Cell, Result, Store
 
 __all__ = ["plan", "run", "run_in_process", "stored_name"]
 
+# Beyond the time limit of a cell: starting its process, and writing its result.
+_GRACE = 120.0
+# How often Dask gives a cell to another worker if its worker dies.
+_DASK_RETRIES = 3
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -69,7 +73,7 @@ def run_in_process(cell: Cell, quick: bool, time_limit: float) -> Result:
         "time_limit": time_limit,
     }
     fields = _server().ask(asked)
-    return Result(cell, **fields, finished=datetime.now(UTC).isoformat(timespec="seconds"))
+    return Result(cell, **fields, finished=datetime.now(UTC).isoformat(timespec="milliseconds"))
 
 
 class _Server:
@@ -156,6 +160,8 @@ def run(
 ) -> list[Result]:
     """Run the cells of a protocol that are not in the store yet, and store each as it ends.
 
+    Several processes may run the same protocol on one store: each cell is run by one of them.
+
     Parameters
     ----------
     protocol : str
@@ -175,7 +181,8 @@ def run(
     time_limit : float, optional
         Seconds after which a cell is ended.
     report : callable, optional
-        Called with each result (None at the start), the number of cells done, and that of all.
+        Called with each result (None at the start), the number of cells done, those of other
+        processes too, and the number of all.
 
     Returns
     -------
@@ -189,25 +196,59 @@ def run(
     if not 0 < limit < 1e9:
         raise ValueError(f"time_limit must be a positive number of seconds, got {limit}.")
     cells = plan(chosen, methods, seeds, problems, quick)
-    known = store.status(stored_name(protocol, quick))
-    # Data that could not be had may be there now; failures happen again, unless told otherwise.
-    again = {None, "unavailable"} | ({"failed"} if retry_failed else set())
-    todo = [c for c in cells if known.get(c) in again]
     supervise = _with_dask(scheduler) if scheduler else _with_joblib(jobs)
+    lifetime = limit * (1 + _DASK_RETRIES if scheduler else 1) + _GRACE
+    todo = _Todo(store, cells, retry_failed, lifetime)
     out = []
-    done = len(cells) - len(todo)
     if report is not None:
-        report(None, done, len(cells))
+        report(None, todo.count_done(), len(cells))
     try:
         for result in supervise(todo, quick, limit):
             store.record(result)
+            store.renew(lifetime)
             out.append(result)
-            done += 1
             if report is not None:
-                report(result, done, len(cells))
+                report(result, todo.count_done(), len(cells))
     finally:
         _close_servers()
+        store.release(todo.claimed)
     return out
+
+
+class _Todo:
+    """The cells that are left to run; going over them claims each that no other process runs."""
+
+    def __init__(
+        self, store: Store, cells: Sequence[Cell], retry_failed: bool, lifetime: float
+    ) -> None:
+        self.store, self.cells, self.lifetime = store, cells, lifetime
+        self.claimed: set[Cell] = set()
+        # Data that could not be had may be there now; failures happen again, unless told otherwise.
+        self._again = {"unavailable"} | ({"failed"} if retry_failed else set())
+        self._before = store.stamps(cells[0].protocol)
+        self._left = [
+            c for c in cells if c not in self._before or self._before[c][0] in self._again
+        ]
+
+    def count_done(self) -> int:
+        """Count the cells that are not left to run, by whichever process they were run."""
+        now = self.store.stamps(self.cells[0].protocol)
+        waiting = [c for c in self._left if now.get(c) == self._before.get(c)]
+        return len(self.cells) - len(waiting)
+
+    def __iter__(self) -> Iterator[Cell]:
+        left = self._left
+        while left:
+            refused = []
+            for cell in left:
+                seen = self._before[cell][1] if cell in self._before else None
+                if self.store.claim(cell, seen, self.lifetime):
+                    self.claimed.add(cell)
+                    yield cell
+                else:
+                    refused.append(cell)
+            # Once more while it brings anything: another process may have died with its cells.
+            left = refused if len(refused) < len(left) else []
 
 
 Supervisor = Callable[[Iterable[Cell], bool, float], Iterator[Result]]
@@ -218,9 +259,11 @@ def _with_joblib(jobs: int) -> Supervisor:
 
     def supervise(cells: Iterable[Cell], quick: bool, limit: float) -> Iterator[Result]:
         # Threads only wait here: the work is in the cells' own processes.
+        # Cells are taken one by one: what waits here could be run by another process.
         pool = Parallel(
-            n_jobs=jobs, prefer="threads", return_as="generator_unordered", pre_dispatch=jobs
-        )
+            n_jobs=jobs, prefer="threads", return_as="generator_unordered", pre_dispatch=jobs,
+            batch_size=1,
+        )  # fmt: skip
         yield from pool(delayed(run_in_process)(cell, quick, limit) for cell in cells)
 
     return supervise
@@ -251,7 +294,9 @@ def _with_dask(address: str) -> Supervisor:
                 ) from error
             # A worker that dies takes its cell with it: the cell is given to another.
             futures = {
-                client.submit(_on_worker, tuple(cell), quick, limit, pure=False, retries=3): cell
+                client.submit(
+                    _on_worker, tuple(cell), quick, limit, pure=False, retries=_DASK_RETRIES
+                ): cell
                 for cell in cells
             }
             for future in distributed.as_completed(list(futures), loop=client.loop):

@@ -1,13 +1,17 @@
-"""Results in an SQLite file: one row a cell, one transaction a row."""
+"""Results in an SQLite file: one row per cell, one transaction per row."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from mcdensity.benchmark.claims import Owner, is_held, this_process
 
 __all__ = ["Cell", "Result", "Store"]
 
@@ -21,7 +25,13 @@ CREATE TABLE IF NOT EXISTS cells (
     parameters TEXT, versions TEXT, machine TEXT, error TEXT, curves TEXT, finished TEXT NOT NULL,
     PRIMARY KEY (protocol, problem, method, seed)
 );
+CREATE TABLE IF NOT EXISTS claims (
+    protocol TEXT NOT NULL, problem TEXT NOT NULL, method TEXT NOT NULL, seed INTEGER NOT NULL,
+    host TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL, expires REAL NOT NULL,
+    PRIMARY KEY (protocol, problem, method, seed)
+);
 """
+_THIS_CELL = "protocol = ? AND problem = ? AND method = ? AND seed = ?"
 
 
 class Cell(NamedTuple):
@@ -63,7 +73,11 @@ class Store:
         self.path = Path(path)
         with self._errors():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.path, timeout=60)
+            # Threads that supervise cells claim them too; the lock keeps their transactions apart.
+            # Another process may write meanwhile: a transaction takes milliseconds, so a minute's
+            # wait means that something is wrong.
+            self._lock = threading.RLock()
+            self._db = sqlite3.connect(self.path, timeout=60, check_same_thread=False)
             try:
                 self._open()
             except BaseException:
@@ -100,11 +114,72 @@ class Store:
                 advice = f"{text}."
             raise OSError(f"Cannot use the results file {self.path}: {advice}") from error
 
+    def claim(self, cell: Cell, seen: str | None, lifetime: float) -> bool:
+        """Take a cell to run, unless another process runs it or has run it.
+
+        Parameters
+        ----------
+        cell : Cell
+        seen : str or None
+            When the result was written that is to be replaced, by `stamps`; None if there was none.
+            A result that came since then is not replaced.
+        lifetime : float
+            Seconds after which another machine may take the cell over, unless `renew` is called.
+            Processes of this machine take it over as soon as this process has ended.
+
+        Returns
+        -------
+        bool
+            Whether the cell is this process's to run.
+        """
+        with self._lock, self._errors(), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            row = self._db.execute(
+                f"SELECT finished FROM cells WHERE {_THIS_CELL}", cell
+            ).fetchone()
+            held = self._db.execute(
+                f"SELECT host, pid, born, expires FROM claims WHERE {_THIS_CELL}", cell
+            ).fetchone()
+            if (None if row is None else row[0]) != seen:
+                return False
+            if held is not None and is_held(Owner(*held[:3]), held[3]):
+                return False
+            self._db.execute(
+                "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*cell, *this_process(), time.time() + lifetime),
+            )
+            return True
+
+    def renew(self, lifetime: float) -> None:
+        """Let the claims of this process last for another `lifetime`, in seconds."""
+        with self._lock, self._errors(), self._db:
+            self._db.execute(
+                "UPDATE claims SET expires = ? WHERE host = ? AND pid = ? AND born = ?",
+                (time.time() + lifetime, *this_process()),
+            )
+
+    def count_claims(self, protocol: str) -> int:
+        """Count the cells of a protocol that some process runs."""
+        with self._lock, self._errors():
+            rows = self._db.execute(
+                "SELECT host, pid, born, expires FROM claims WHERE protocol = ?", (protocol,)
+            ).fetchall()
+        return sum(is_held(Owner(*row[:3]), row[3]) for row in rows)
+
+    def release(self, cells: Iterable[Cell]) -> None:
+        """Give up the claims of this process on some cells."""
+        with self._lock, self._errors(), self._db:
+            self._db.executemany(
+                f"DELETE FROM claims WHERE {_THIS_CELL} AND host = ? AND pid = ? AND born = ?",
+                [(*cell, *this_process()) for cell in cells],
+            )
+
     def record(self, result: Result) -> None:
-        """Write a result, in the place of an earlier one of the same cell."""
+        """Write a result, in the place of an earlier one of the same cell; its claim ends."""
         cell = result.cell
         curves = None if result.curves is None else json.dumps(result.curves)
-        with self._errors(), self._db:
+        with self._lock, self._errors(), self._db:
+            self._db.execute(f"DELETE FROM claims WHERE {_THIS_CELL}", cell)
             self._db.execute(
                 f"INSERT OR REPLACE INTO cells VALUES ({', '.join('?' * 15)})",
                 (*cell, result.status, json.dumps(result.metrics), result.fit_seconds,
@@ -115,7 +190,7 @@ class Store:
     def results(self, protocol: str | None = None) -> list[Result]:
         """Return all results, or those of a protocol, in a fixed order."""
         where, values = ("", ()) if protocol is None else ("WHERE protocol = ?", (protocol,))
-        with self._errors():
+        with self._lock, self._errors():
             rows: Iterable[Any] = self._db.execute(
                 f"SELECT * FROM cells {where} ORDER BY protocol, problem, method, seed", values
             ).fetchall()
@@ -129,12 +204,17 @@ class Store:
 
     def status(self, protocol: str) -> dict[Cell, str]:
         """Return which cells of a protocol are done and which failed."""
-        with self._errors():
+        return {cell: status for cell, (status, _) in self.stamps(protocol).items()}
+
+    def stamps(self, protocol: str) -> dict[Cell, tuple[str, str]]:
+        """Return the status of the cells of a protocol, and when each was written."""
+        with self._lock, self._errors():
             rows = self._db.execute(
-                "SELECT protocol, problem, method, seed, status FROM cells WHERE protocol = ?",
+                "SELECT protocol, problem, method, seed, status, finished FROM cells "
+                "WHERE protocol = ?",
                 (protocol,),
             ).fetchall()
-        return {Cell(*row[:4]): row[4] for row in rows}
+        return {Cell(*row[:4]): (row[4], row[5]) for row in rows}
 
     def close(self) -> None:
         """Close the file."""

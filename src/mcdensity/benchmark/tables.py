@@ -176,7 +176,7 @@ class Table:
         return [row for row in rows if row[1] and len(self.ranked_methods) > 1]
 
     def csv(self) -> str:
-        """Return the table as CSV: one line a problem and method."""
+        """Return the table as CSV: one line per problem and method."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(["problem", "method", "metric", "mean", "error", "seeds", "paper", "note"])

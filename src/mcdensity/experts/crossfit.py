@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mcdensity._known import storable
 from mcdensity.data import OutOfTimeError, TrainingData
 from mcdensity.experts.base import (
     Conditioned,
@@ -30,6 +31,7 @@ _MANY_OBSERVATIONS, _FEW_FOLDS = 1000, 2
 _FAR_BEHIND = 0.03
 
 
+@storable
 class CrossFitted(Expert):
     """Copies of an expert, each fitted without a fold; their densities are averaged.
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeVar
 
+from mcdensity._known import storable
 from mcdensity.experts.base import Expert
 
-__all__ = ["get_expert", "list_experts", "portfolio_names", "register", "unregister"]
+__all__ = ["discover", "get_expert", "list_experts", "portfolio_names", "register", "unregister"]
 
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 
@@ -29,6 +30,9 @@ _found = False
 
 def register(name: str, *, portfolio: int | None = None) -> Callable[[Factory], Factory]:
     """Register an expert's class, or a function that makes one, under a name.
+
+    A registered class may be stored in model files; one that a function makes must be marked by
+    `mcdensity.persistence.storable`.
 
     Parameters
     ----------
@@ -51,6 +55,8 @@ def register(name: str, *, portfolio: int | None = None) -> Callable[[Factory], 
 
     def decorate(factory: Factory) -> Factory:
         _ENTRIES[name] = _Entry(factory, portfolio)
+        if isinstance(factory, type):
+            storable(factory)
         return factory
 
     return decorate
@@ -61,8 +67,8 @@ def unregister(name: str) -> None:
     del _ENTRIES[name]
 
 
-def _entries() -> dict[str, _Entry]:
-    """All experts, those of this package included: their files are imported when first needed."""
+def discover() -> None:
+    """Import the files of the experts of this package, which register themselves, once."""
     global _found
     if not _found:
         for package in _PACKAGES:
@@ -70,6 +76,10 @@ def _entries() -> dict[str, _Entry]:
                 import_module(f"{package}.{module.name}")
         import_module("mcdensity.portfolio")
         _found = True
+
+
+def _entries() -> dict[str, _Entry]:
+    discover()
     return _ENTRIES
 
 

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
+from mcdensity._known import storable
+
 __all__ = ["RatioTable"]
 
 Array = NDArray[np.float64]
@@ -18,6 +20,7 @@ _LIMIT = 30.0
 _FINER = 4
 
 
+@storable
 class RatioTable:
     r"""Where a log-ratio T is tabulated, and how it is integrated against the marginal.
 

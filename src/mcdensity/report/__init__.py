@@ -17,11 +17,14 @@ from mcdensity import plotting
 from mcdensity._files import write_file
 from mcdensity._validation import require
 from mcdensity.estimator import ConditionalEstimator
+from mcdensity.plotting.features import feature_column
 from mcdensity.report.diagnosis import Evaluation, evaluate
 
 __all__ = ["Evaluation", "build_report", "evaluate", "write_report"]
 
+# Central intervals in the table of coverages.
 _LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+# Best and worst rows: as many as a table and a picture show at a glance.
 _EXTREMES = 5
 
 
@@ -102,7 +105,7 @@ def _summary(estimator: ConditionalEstimator, e: Evaluation) -> str:
     boxes = [
         (f"{e.n_rows:,}", "held-out rows"),
         (f"{e.log_likelihood:.3f}", f"mean log-likelihood (± {e.log_likelihood_error:.3f})"),
-        (f"{e.gain:+.3f}", "above the density of y alone, in nats a row"),
+        (f"{e.gain:+.3f}", "above the density of y alone, in nats per row"),
         (f"{e.crps:.4g}", f"CRPS; mean absolute error of the median {e.mae:.4g}"),
         (f"{e.coverage[0.9]:.1%}", "of outcomes in their 90 % interval"),
     ]
@@ -167,7 +170,7 @@ def _rows(X: Any, e: Evaluation, target: str) -> str:
             cells = [
                 str(row), f"{e.y[row]:.5g}", f"{distribution.median()[i]:.5g}",
                 f"{interval[i, 0]:.4g} to {interval[i, 1]:.4g}", f"{e.density[row]:.2f}",
-                *(_show(plotting._column(X, name), row) for name in names),
+                *(_show(feature_column(X, name), row) for name in names),
             ]  # fmt: skip
             body.append("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>")
         heads = "".join(f"<th>{html.escape(str(h))}</th>" for h in head)
@@ -203,7 +206,7 @@ def _features(
                          f"The density of {target} along {name}."))  # fmt: skip
     return (
         "<h2>How the density moves with the main features</h2><p>Log-likelihood that is lost, in "
-        "nats a row, when a feature is shuffled among the held-out rows. The pictures move one "
+        "nats per row, when a feature is shuffled among the held-out rows. The pictures move one "
         "feature and hold the others at their median or most frequent value; points are the "
         'held-out rows.</p><div class="wide"><table><thead><tr><th>feature</th><th>loss</th></tr>'
         f"</thead><tbody>{rows}</tbody></table></div>{_pictures(pictures)}"

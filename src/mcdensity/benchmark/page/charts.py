@@ -14,6 +14,7 @@ __all__ = ["density_panels", "dot_chart", "line_chart"]
 
 # Okabe and Ito: told apart with any colour vision. MCD is always the first.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
+# The densities of these are drawn: more lines in a small panel could not be told apart.
 _DRAWN = ("MCD:MLP", "MDN", "NF", "NNKCDE")
 _MARKS = ("circle", "square", "triangle", "diamond")
 
@@ -67,7 +68,7 @@ def _legend(protocol: Protocol, names: Iterable[str]) -> str:
 
 
 def dot_chart(table: Table) -> str:
-    """One line a problem, one mark a method; on a log scale where all numbers are positive."""
+    """One line per problem, one mark per method; on a log scale where all numbers are positive."""
     methods = table.ranked_methods
     problems = [p for p in table.problems if any((p, m) in table.mean for m in methods)]
     values = [table.mean[p, m] for p in problems for m in methods if (p, m) in table.mean]

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mcdensity._known import storable
 from mcdensity._mixing import mixture_weights
 from mcdensity._validation import check_integer, check_number
 from mcdensity.data import HeldOut, TrainingData
@@ -52,6 +53,7 @@ _CAUTION = 0.2
 _BLOCK = 1 << 18
 
 
+@storable
 class NetworkDensity(DensityExpert):
     """A network from x to a density of y, trained by conditional likelihood, as a small ensemble.
 

@@ -13,6 +13,7 @@ from sklearn.base import clone, is_regressor
 from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
+from mcdensity._known import storable
 from mcdensity.contrast import ContrastSet
 from mcdensity.data import TrainingData
 from mcdensity.experts.base import FitReport, RatioExpert
@@ -39,6 +40,7 @@ def pair_blocks(X: Array, Y: Array) -> Iterator[tuple[slice, Array]]:
         yield rows, pairs.reshape(-1, columns)
 
 
+@storable
 class LearnerDiscriminator(RatioExpert):
     """Any scikit-learn classifier or regressor as a discriminator.
 
@@ -68,7 +70,7 @@ class LearnerDiscriminator(RatioExpert):
         _seed(learner, data.random_state)
         self.learner_ = self._fit_learner(learner, data)
         self.ratio_ = weighted_ratio(learner, contrast.ratio)
-        self._logit = logit_function(self.learner_)
+        logit_function(self.learner_)  # says so where there is no way to a logit
         return FitReport.empty()
 
     def _fit_learner(self, learner: Any, data: TrainingData) -> Any:
@@ -77,9 +79,9 @@ class LearnerDiscriminator(RatioExpert):
 
     def logit_rows(self, X: Array, Y: Array) -> Array:
         """Logit of q at (X[i], Y[i, j])."""
-        out = np.empty(Y.shape)
+        out, logit = np.empty(Y.shape), logit_function(self.learner_)
         for rows, pairs in pair_blocks(X, Y):
-            out[rows] = np.reshape(self._logit(self.learner_, pairs), (-1, Y.shape[1]))
+            out[rows] = np.reshape(logit(self.learner_, pairs), (-1, Y.shape[1]))
         return out
 
     def allows_nan(self) -> bool:

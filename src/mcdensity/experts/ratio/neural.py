@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
+from mcdensity._known import storable
 from mcdensity._validation import check_integer
 from mcdensity.data import TrainingData
 from mcdensity.experts.base import Evaluate, FitReport, RatioExpert, Rows
@@ -42,6 +43,7 @@ _ENSEMBLE_SHARPENING = 1.2
 _LEAST_OBSERVATIONS = 5
 
 
+@storable
 class NeuralDiscriminator(RatioExpert):
     r"""A neural network, or a small ensemble, as a discriminator.
 

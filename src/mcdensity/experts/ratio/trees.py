@@ -13,6 +13,7 @@ from sklearn.ensemble import (
 )
 from sklearn.utils.validation import has_fit_parameter
 
+from mcdensity._known import storable
 from mcdensity._validation import require
 from mcdensity.contrast import ContrastSet
 from mcdensity.data import OutOfTimeError, TrainingData
@@ -39,6 +40,7 @@ _LEAST_OBSERVATIONS = 20
 _PILOT_ROUNDS, _LEAST_ROUNDS = 3, 20
 
 
+@storable
 class BoostingDiscriminator(LearnerDiscriminator):
     """Gradient boosting whose number of rounds is chosen on held-out *observations*.
 

@@ -1,0 +1,44 @@
+"""The archive that a model file is: what is refused before anything in it is looked at."""
+
+from __future__ import annotations
+
+import zipfile
+
+__all__ = ["ModelFileError", "check_archive", "read_member"]
+
+# The models of the tests have at most 64.
+_MOST_MEMBERS = 10_000
+
+
+class ModelFileError(ValueError):
+    """A file is no model file, is damaged, or holds what must not be loaded."""
+
+
+def check_archive(archive: zipfile.ZipFile, size: int) -> None:
+    """Refuse what could unpack to more than its size, or would name files elsewhere.
+
+    Members are never compressed, so that a file never unpacks to more than its own size.
+    """
+    names = archive.namelist()
+    if len(names) > _MOST_MEMBERS:
+        raise ModelFileError(f"it has {len(names)} members, more than any model.")
+    if len(set(names)) != len(names):
+        raise ModelFileError("it has two members of the same name.")
+    for info in archive.infolist():
+        name = info.filename
+        if not name or name.startswith(("/", "\\")) or ".." in name or ":" in name:
+            raise ModelFileError(f"its member {name!r} points outside the file.")
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+            raise ModelFileError(
+                f"its member {name!r} is compressed; members of model files are not."
+            )
+    if sum(info.file_size for info in archive.infolist()) > size:
+        raise ModelFileError("its members claim to be larger than the file is.")
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Return the bytes of a member, or say that it is damaged."""
+    try:
+        return archive.read(name)
+    except (zipfile.BadZipFile, EOFError, ValueError, RuntimeError, OSError) as error:
+        raise ModelFileError(f"its member {name!r} is damaged ({error}).") from error

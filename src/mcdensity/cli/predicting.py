@@ -1,0 +1,174 @@
+"""`mcdensity predict`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mcdensity.cli.shared import (
+    Data,
+    Json,
+    Model,
+    features_of,
+    find_column,
+    load_model,
+    split_list,
+    split_numbers,
+    working,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from mcdensity.distribution import ConditionalDistribution
+
+__all__ = ["predict"]
+
+# Rows predicted at a time: few enough for their grids to fit in some hundred megabytes.
+_BLOCK = 20_000
+
+
+def predict(
+    model: Model,
+    data: Data,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="A table to write; by default CSV is printed."),
+    ] = None,
+    quantiles: Annotated[str | None, typer.Option(help="Quantiles, such as 0.05,0.5,0.95.")] = None,
+    interval: Annotated[
+        str | None, typer.Option(help="Coverage of central intervals, such as 0.9 or 0.5,0.9.")
+    ] = None,
+    above: Annotated[
+        str | None, typer.Option(help="Values v for the probability P(y > v), such as 40.")
+    ] = None,
+    density_grid: Annotated[
+        str | None, typer.Option(help="Values for the density: 0:10:101 or 1,2,3.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Number of random draws of each row.")] = 0,
+    keep: Annotated[
+        str | None, typer.Option(help="Columns of the data to copy, with commas; or all.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For the random draws.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Predict the distribution of each row of a table.
+
+    Without options: mean, median and the 90 % interval.
+    """
+    import numpy as np
+    import pandas as pd
+
+    from mcdensity.tables import read_table, write_table
+
+    wanted = _Wanted.of(quantiles, interval, above, density_grid, samples)
+    table = read_table(data)
+    estimator = load_model(model)
+    kept = list(table.columns) if keep == "all" else split_list(keep)
+    for name in kept:
+        find_column(table, name, "to keep")
+    X, rng = features_of(estimator, table), np.random.default_rng(seed)
+    parts = []
+    with working("Predicting", total=len(table)) as advance:
+        for start in range(0, len(table), _BLOCK):
+            rows = slice(start, min(start + _BLOCK, len(table)))
+            distribution = estimator.predict_distribution(X[rows])
+            parts.append(pd.DataFrame(wanted.columns(distribution, rng)))
+            advance(rows.stop - rows.start)
+    result = pd.concat(parts, ignore_index=True)
+    _check_predictions(result, as_json)
+    clash = [name for name in kept if name in result.columns]
+    before = table[kept].reset_index(drop=True).rename(columns={n: f"{n}_data" for n in clash})
+    result = pd.concat([before, result], axis=1)
+    if output is not None:
+        write_table(result, output)
+        typer.echo(f"Predicted {len(result):,} rows: {output}", err=as_json)
+    if as_json:
+        typer.echo(result.to_json(orient="records"))
+    elif output is None:
+        typer.echo(result.to_csv(index=False), nl=False)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is asked of each distribution."""
+
+    quantiles: list[float]
+    coverages: list[float]
+    above: list[float]
+    grid: list[float]
+    samples: int
+
+    @classmethod
+    def of(
+        cls,
+        quantiles: str | None,
+        interval: str | None,
+        above: str | None,
+        density_grid: str | None,
+        samples: int,
+    ) -> _Wanted:
+        q = split_numbers(quantiles, "--quantiles")
+        coverages = split_numbers(interval, "--interval")
+        for name, values in (("--quantiles", q), ("--interval", coverages)):
+            if any(not 0 < v < 1 for v in values):
+                raise ValueError(f"{name} must lie strictly between 0 and 1, got {values}.")
+        if samples < 0:
+            raise ValueError(f"--samples must not be negative, got {samples}.")
+        return cls(q, coverages, split_numbers(above, "--above"), _grid(density_grid), samples)
+
+    def columns(self, d: ConditionalDistribution, rng: np.random.Generator) -> dict[str, Any]:
+        """Return the columns of the predictions, by name."""
+        nothing_asked = not any(vars(self).values())
+        out: dict[str, Any] = {"mean": d.mean()} if nothing_asked else {}
+        levels = [0.05, 0.5, 0.95] if nothing_asked else self.quantiles
+        if levels:
+            out |= {f"q{v:g}": c for v, c in zip(levels, d.ppf_grid(levels).T, strict=True)}
+        for c in self.coverages:
+            out[f"lower_{100 * c:g}"], out[f"upper_{100 * c:g}"] = d.interval(c).T
+        for v in self.above:
+            out[f"above_{v:g}"] = d.sf(v)
+        if self.grid:
+            columns = zip(self.grid, d.pdf_grid(self.grid).T, strict=True)
+            out |= {f"density_{v:g}": c for v, c in columns}
+        if self.samples:
+            drawn = d.sample(self.samples, rng)
+            out |= {f"sample_{i + 1}": drawn[:, i] for i in range(self.samples)}
+        return out
+
+
+def _check_predictions(result: pd.DataFrame, as_json: bool) -> None:
+    """Refuse to write what is not a number; JSON has no word for infinity either."""
+    import numpy as np
+
+    values = result.to_numpy(dtype=float)
+    wrong = ~np.isfinite(values) if as_json else np.isnan(values)
+    if wrong.any():
+        rows = np.flatnonzero(wrong.any(axis=1))
+        name = result.columns[int(np.argmax(wrong[rows[0]]))]
+        raise ValueError(
+            f"The model predicts no number for {len(rows):,} of {len(result):,} rows (the first is "
+            f"row {rows[0]}, {name}); nothing is written: look at the features of these rows, or "
+            "fit the model again."
+        )
+
+
+def _grid(text: str | None) -> list[float]:
+    if text is None or ":" not in text:
+        return split_numbers(text, "--density-grid")
+    import numpy as np
+
+    try:
+        low, high, count = text.split(":")
+        grid = np.linspace(float(low), float(high), int(count))
+    except ValueError as error:
+        raise ValueError(
+            f"--density-grid takes LOW:HIGH:COUNT, or numbers with commas, got {text!r}."
+        ) from error
+    if len(grid) == 0 or not np.isfinite(grid).all():
+        raise ValueError(f"--density-grid must have finite ends and a count, got {text!r}.")
+    return grid.tolist()

@@ -1,0 +1,86 @@
+"""`mcdensity evaluate`, `report` and `info`: what a model is worth, and what a file holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mcdensity.cli.shared import Data, Json, Model, Target, read_held_out, working
+
+__all__ = ["evaluate", "info", "report"]
+
+
+def evaluate(model: Model, data: Data, target: Target = None, as_json: Json = False) -> None:
+    """Measure a model on held-out rows: log-likelihood, CRPS, coverage, calibration."""
+    from mcdensity.report import evaluate as measure
+
+    estimator, X, y = read_held_out(model, data, target)
+    with working(f"Evaluating {len(y):,} rows"):
+        result = measure(estimator, X, y)
+    if as_json:
+        typer.echo(json.dumps(result.as_dict()))
+        return
+    numbers = (
+        ("rows", f"{result.n_rows:,}"),
+        ("log-likelihood", f"{result.log_likelihood:.4f} (± {result.log_likelihood_error:.4f})"),
+        ("  above that of y alone", f"{result.gain:+.4f}"),
+        ("CRPS", f"{result.crps:.5g}"),
+        ("mean absolute error of the median", f"{result.mae:.5g}"),
+        ("root mean square error of the mean", f"{result.rmse:.5g}"),
+        ("PIT uniform, p", f"{result.pit_p_value:.3g}"),
+    )
+    for name, value in numbers:
+        typer.echo(f"{name:36} {value}")
+    for level, share in result.coverage.items():
+        low, high = result.chance(level)
+        typer.echo(
+            f"{f'in the {level:.0%} interval':36} {share:.1%} (by chance {low:.1%} to {high:.1%})"
+        )
+    for warning in result.warnings:
+        typer.secho(f"Warning: {warning}", fg=typer.colors.YELLOW)
+
+
+def report(
+    model: Model,
+    data: Data,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file.")] = Path(
+        "report.html"
+    ),
+    target: Target = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a report on held-out rows: one HTML file with tables, pictures and warnings."""
+    from mcdensity.report import write_report
+
+    estimator, X, y = read_held_out(model, data, target)
+    with working(f"Report on {len(y):,} rows") as advance:
+        result = write_report(estimator, X, y, output, title=title, progress=lambda _: advance(0))
+    if as_json:
+        typer.echo(json.dumps({"report": str(output)} | result.as_dict()))
+        return
+    for warning in result.warnings:
+        typer.secho(f"Warning: {warning}", fg=typer.colors.YELLOW)
+    typer.echo(f"Report on {result.n_rows:,} rows: {output}")
+
+
+def info(model: Model, as_json: Json = False) -> None:
+    """Say what a model file holds, without loading the model."""
+    from mcdensity.persistence import read_info
+
+    found = read_info(model)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    names = found["feature_names"]
+    typer.echo(f"{'class':12} {found['class']}")
+    typer.echo(f"{'parameters':12} {' '.join(found['parameters'].split())}")
+    typer.echo(f"{'features':12} {found['n_features']}{': ' if names else ''}{', '.join(names)}")
+    typer.echo(f"{'format':12} {found['format']}")
+    versions = ", ".join(f"{name} {value}" for name, value in found["versions"].items())
+    typer.echo(f"{'made with':12} {versions}")
+    size = sum(member["size"] for member in found["members"].values())
+    typer.echo(f"{'members':12} {len(found['members'])}, {size / 1024:,.0f} kB")

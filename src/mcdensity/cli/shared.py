@@ -1,0 +1,125 @@
+"""What the commands share: options, reading tables and models, a bar for what takes long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mcdensity.estimator import ConditionalEstimator
+
+__all__ = [
+    "Data", "Json", "Model", "Target", "features_of", "find_column", "load_model", "read_held_out",
+    "split_list", "split_numbers", "take_target", "working",
+]  # fmt: skip
+
+Model = Annotated[Path, typer.Argument(help="A model file, from `mcdensity fit`.")]
+Data = Annotated[Path, typer.Argument(help="A table: .csv, .tsv or .parquet.")]
+Target = Annotated[
+    str | None, typer.Option(help="Column with the outcomes, if it is not the model's own.")
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON on standard output, for machines.")]
+
+
+def split_list(text: str | None) -> list[str]:
+    """Split what is written with commas between."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def split_numbers(text: str | None, option: str) -> list[float]:
+    """Split numbers with commas between."""
+    try:
+        return [float(part) for part in split_list(text)]
+    except ValueError as error:
+        raise ValueError(f"{option} takes numbers with commas between, got {text!r}.") from error
+
+
+@contextmanager
+def working(text: str, total: int | None = None) -> Iterator[Any]:
+    """Show a bar with the time that passed, on standard error, while something takes long."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def find_column(table: pd.DataFrame, name: str, what: str) -> pd.Series:
+    """Return a column of a table, or say which columns there are."""
+    from mcdensity.tables import nearest
+
+    if name not in table.columns:
+        raise ValueError(
+            f"There is no column {name!r} ({what}){nearest(name, table.columns)}; the table has "
+            f"{', '.join(map(str, table.columns))}."
+        )
+    return table[name]
+
+
+def take_target(table: pd.DataFrame, name: str) -> tuple[pd.DataFrame, pd.Series]:
+    """Return the other columns, and the target as numbers."""
+    import pandas as pd
+
+    column = find_column(table, name, "the target")
+    if pd.api.types.is_datetime64_any_dtype(column):
+        raise ValueError(f"The target {name!r} holds dates; turn it into a number first.")
+    y = pd.to_numeric(column, errors="coerce")
+    wrong = column[y.isna() & column.notna()]
+    if len(wrong):
+        raise ValueError(
+            f"The target {name!r} holds text, such as {str(wrong.iloc[0])!r} (row "
+            f"{int(wrong.index[0])}); a density needs numbers."
+        )
+    return table.drop(columns=name), y.astype(float)
+
+
+def load_model(path: Path) -> ConditionalEstimator:
+    """Load a model file."""
+    from mcdensity.persistence import load
+
+    with working("Loading the model"):
+        return load(path)
+
+
+def features_of(estimator: ConditionalEstimator, table: pd.DataFrame) -> Any:
+    """Return what the estimator takes: a table, or the columns that an array had."""
+    from mcdensity.tables import TableEstimator
+
+    if isinstance(estimator, TableEstimator):
+        return table
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None:
+        for name in names:
+            find_column(table, name, "a feature of the model")
+        return table[list(names)]
+    if table.shape[1] != estimator.n_features_in_:
+        raise ValueError(
+            f"The model was fitted to {estimator.n_features_in_} columns without names, and the "
+            f"table has {table.shape[1]}; give a table with these columns alone, in their order."
+        )
+    return table.to_numpy(dtype=float)
+
+
+def read_held_out(model: Path, data: Path, target: str | None) -> tuple[Any, Any, Any]:
+    """Load a model, and a table with known outcomes."""
+    from mcdensity.tables import read_table
+
+    table, estimator = read_table(data), load_model(model)
+    name = target or getattr(estimator, "target_", None)
+    if name is None:
+        raise ValueError("The model does not know the name of its target; give --target.")
+    table, y = take_target(table, name)
+    known = y.notna()
+    if not known.all():
+        typer.echo(f"{int((~known).sum())} rows without {name!r} are left out.", err=True)
+        table, y = table[known], y[known]
+    table = table.reset_index(drop=True)
+    return estimator, features_of(estimator, table), y.to_numpy()

@@ -1,0 +1,42 @@
+"""How good a conditional density is: against outcomes, and against a known truth.
+
+Metrics against outcomes have the form ``metric(distribution, y, sample_weight=None)``. In place of
+a `ConditionalDistribution` they take a matrix of densities, shape (n, G), with ``grid=`` the G
+points it stands for. Each says whether higher or lower is better.
+"""
+
+from mcdensity.metrics.outcomes import (
+    cde_loss,
+    coverage,
+    crps,
+    hpd_coverage,
+    interval_score,
+    log_likelihood,
+    pinball_loss,
+    pit,
+    pit_chi2,
+    pit_ks,
+)
+from mcdensity.metrics.scorers import Scorer as Scorer
+from mcdensity.metrics.scorers import get_scorer, list_scorers
+from mcdensity.metrics.truth import hellinger, jensen_shannon, kl, kl_grid, total_variation
+
+__all__ = [
+    "cde_loss",
+    "coverage",
+    "crps",
+    "get_scorer",
+    "hellinger",
+    "hpd_coverage",
+    "interval_score",
+    "jensen_shannon",
+    "kl",
+    "kl_grid",
+    "list_scorers",
+    "log_likelihood",
+    "pinball_loss",
+    "pit",
+    "pit_chi2",
+    "pit_ks",
+    "total_variation",
+]

@@ -1,0 +1,20 @@
+"""Pictures of conditional distributions. Each function draws on `ax` and returns it.
+
+The colours are those of Okabe and Ito, which colour-blind readers tell apart; lines differ in
+style too, so that they can be told apart in print.
+"""
+
+from mcdensity.plotting.calibration import plot_calibration, plot_pit
+from mcdensity.plotting.densities import plot_comparison, plot_densities, plot_fan, plot_hpd
+from mcdensity.plotting.features import plot_heatmap, sweep
+
+__all__ = [
+    "plot_calibration",
+    "plot_comparison",
+    "plot_densities",
+    "plot_fan",
+    "plot_heatmap",
+    "plot_hpd",
+    "plot_pit",
+    "sweep",
+]
