@@ -44,7 +44,7 @@ def test_conformal_mistakes():
     model = MCD("quadratic", random_state=0).fit(X, y)
     with pytest.raises(ValueError, match=r"needs conformalize\(X, y\) on held-out rows"):
         model.predict_interval(X, conformal=True)
-    with pytest.raises(ValueError, match="X has 100 rows and y has 3"):
+    with pytest.raises(ValueError, match="y must have one value per row of X"):
         model.conformalize(X, y[:3])
     model.conformalize(X[:8], y[:8])
     with pytest.raises(ValueError, match=r"coverage=0\.9 needs at least 9 rows .* got 8"):

@@ -1,15 +1,22 @@
-"""Weights of a mixture that serve held-out rows best."""
+"""How densities are pooled so that held-out rows are served best: linearly, and log-linearly."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import logsumexp
 
-__all__ = ["best_weights", "mixture_weights"]
+__all__ = ["best_weights", "mixture_weights", "pool_gains", "pooling_exponents"]
 
 Array = NDArray[np.float64]
 
+# More than any problem of the tests needs to reach 1e-7.
 _ROUNDS = 2000
+# Rows of a prior that each exponent is as it was: 20 keeps a few hundred rows from moving the
+# exponents far. With 5 the likelihoods of eleven real and simulated tables were the same to 0.001
+# nats on average.
+_RIDGE = 20.0
 
 
 def best_weights(log_density: Array, row_weight: Array, prior: Array) -> Array:
@@ -61,3 +68,63 @@ def mixture_weights(gains: Array, row_weight: Array, least: float = 0.0) -> Arra
     w = best_weights(value, row_weight, np.full(count, 1 / count))
     w[:-1][w[:-1] < least] = 0
     return w / w.sum()
+
+
+def pool_gains(own: Array, grid: Array, exponents: Array) -> Array:
+    r"""Log-likelihoods, above that of the marginal, of a log-linear pool.
+
+    .. math:: \log \frac{p(y_i)}{f_Y(y_i)} = \sum_j e_j T_j(y_i) - \log \int \exp \Bigl( \sum_j
+        e_j T_j(y) \Bigr) dF_Y(y)
+
+    Parameters
+    ----------
+    own : ndarray of shape (n, J)
+        Log-ratios :math:`T_j` at the rows' own targets.
+    grid : ndarray of shape (n, J, G)
+        At G quantiles of the marginal.
+    exponents : ndarray of shape (J,)
+    """
+    value, others = own @ exponents, np.einsum("j,njg->ng", exponents, grid)
+    # With a row's own y among the points no peak that it fell into is missed.
+    points = np.concatenate([others, value[:, None]], axis=1)
+    return value - logsumexp(points, axis=1) + np.log(points.shape[1])
+
+
+def pooling_exponents(own: Array, grid: Array, row_weight: Array, start: Array) -> Array:
+    r"""Choose the exponents of a log-linear pool by the likelihood of held-out rows.
+
+    A mixture of densities that are each about right is too wide; so is their geometric mean, but
+    less, and with exponents whose sum is free the pool is as sharp as the held-out rows allow. The
+    problem is concave; a ridge holds the exponents near `start`.
+
+    Parameters
+    ----------
+    own, grid : ndarray
+        See `pool_gains`.
+    row_weight : ndarray of shape (n,)
+    start : ndarray of shape (J,)
+
+    Returns
+    -------
+    ndarray of shape (J,)
+        Not negative.
+    """
+    share = row_weight / row_weight.mean()
+
+    def loss(e: Array) -> tuple[float, Array]:
+        value, others = own @ e, np.einsum("j,njg->ng", e, grid)
+        points = np.concatenate([others, value[:, None]], axis=1)
+        top = points.max(axis=1, keepdims=True)
+        density = np.exp(points - top)
+        total = density.sum(axis=1, keepdims=True)
+        density /= total
+        gain = value - top[:, 0] - np.log(total[:, 0])
+        expected = np.einsum("ng,njg->nj", density[:, :-1], grid) + density[:, -1:] * own
+        slope = share @ (own - expected)
+        return (
+            -float(share @ gain) + _RIDGE * float(((e - start) ** 2).sum()),
+            -slope + 2 * _RIDGE * (e - start),
+        )
+
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(start))
+    return np.asarray(found.x)

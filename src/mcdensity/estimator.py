@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
@@ -26,6 +25,7 @@ from mcdensity._inputs import (
 )
 from mcdensity._validation import as_generator, check_integer, check_probability, check_weights
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
+from mcdensity.target import reference_knots
 
 __all__ = ["ConditionalEstimator"]
 
@@ -34,11 +34,6 @@ Array = NDArray[np.float64]
 # Densities worked at once, rows times points: the arrays of a block then stay in the cache.
 _BLOCK = 1 << 17
 _MIN_ROWS = 4
-# With a reference the first knots are evenly spaced in its normal scores, and wider far out.
-_SCORES = np.concatenate(
-    [np.arange(-7, -4.5, 0.25), np.linspace(-4.5, 4.5, 145), np.arange(4.75, 7.1, 0.25)]
-)
-_MAX_GAPS = 64
 
 
 class ConditionalEstimator(RegressorMixin, InputChecks):
@@ -260,12 +255,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         """Values of standardised y where the grid of every row starts."""
         reference = self._reference()
         if reference is not None:
-            # Knots at the ends of the widest gaps keep a cell from reaching across one.
-            gaps = getattr(reference, "gaps_", np.empty((0, 2)))
-            widest = gaps[np.argsort(gaps[:, 0] - gaps[:, 1], kind="stable")[:_MAX_GAPS]]
-            # And at the outermost targets, where a ratio may have a kink.
-            ends = y.min(), y.max()
-            return np.unique(np.concatenate([reference.ppf(ndtr(_SCORES)), widest.ravel(), ends]))
+            return reference_knots(reference, y.min(), y.max())
         low, high = y.min(), y.max()
         reach = high - low
         # Half of the knots where the targets are, half evenly, and a few far outside, so that mass

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
-from mcdensity._mixing import mixture_weights
+from mcdensity._mixing import mixture_weights, pool_gains, pooling_exponents
 from mcdensity.data import Folds, OutOfTimeError, TrainingData, assign_folds
 from mcdensity.experts.base import (
     Conditioned,
-    ConditionedAverage,
+    ConditionedPool,
     DensityExpert,
     Expert,
     FitReport,
-    mixture_log_density,
 )
 from mcdensity.experts.crossfit import CrossFitted
 from mcdensity.experts.registry import get_expert, list_experts, portfolio_names, register
+from mcdensity.experts.tables import LIMIT
 
 __all__ = ["Portfolio"]
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 
 # Boosting libraries are asked only where trees help: where those of scikit-learn have this weight.
 _BOOSTING = ("catboost", "xgboost", "lightgbm")
@@ -45,6 +48,10 @@ _LEAST_OBSERVATIONS = 20
 _MOST_SCORED = 2000
 # Experts of less weight are dropped: they cost time at every prediction.
 _LEAST_WEIGHT = 0.05
+# The marginal's weight, in rows: what no expert allows for, such as an outlier, costs some nats
+# more than under the marginal, but hardly any row is one. A whole row moved quantiles of 0.001 and 0.999
+# of a thousand rows outward by some standard deviations where x is far out.
+_MARGINAL_ROWS = 0.1
 # Experts that need all pairs in memory are not asked beyond 2 million pairs, about 300 MB.
 _MOST_PAIRS = 2_000_000
 # Seconds that importing torch takes, which a time budget must allow for, and the least that is
@@ -54,15 +61,17 @@ _IMPORT_SECONDS, _LEAST_SECONDS = 2.0, 0.2
 
 @register("auto")
 class Portfolio(Expert):
-    r"""A mixture of the densities that several experts give.
+    r"""A log-linear pool of several experts, with a little of the marginal.
 
-    .. math:: f(y \mid x) = \sum_j w_j f_j(y \mid x) + w_0 f_Y(y)
+    .. math:: f(y \mid x) = (1 - w_0) f_Y(y) \prod_j \Bigl( \frac{f_j(y \mid x)}{f_Y(y)}
+        \Bigr)^{e_j} / Z(x) + w_0 f_Y(y)
 
     Each expert is fitted without each fold of the observations in turn, and judged by the
-    likelihood of that fold. The weights maximise the likelihood of the held-out rows (a concave
-    problem, solved by expectation and maximisation). The models of the folds are the ensemble:
-    nothing is fitted again. A target with few different values is spread evenly over the cells
-    between them for experts that learn a density of their own.
+    likelihood of that fold. The exponents maximise the likelihood of the held-out rows, which is a
+    concave problem. Their sum is free: a mixture :math:`\sum_j w_j f_j` of densities that are each
+    about right is too wide, and its intervals hold more than they should. The models of the folds
+    are the ensemble: nothing is fitted again. A target with few different values is spread evenly
+    over the cells between them for experts that learn a density of their own.
 
     Parameters
     ----------
@@ -76,10 +85,12 @@ class Portfolio(Expert):
     Attributes
     ----------
     weights_ : dict
-        Weight of each expert, and of the marginal.
+        Share of each expert in the sum of the exponents, and :math:`w_0`, the marginal's; they sum
+        to one.
+    sharpness_ : float
+        The sum of the exponents.
     scores_ : dict
-        Held-out log-likelihood of each expert above that of the marginal, and of the mixture
-        ("auto").
+        Held-out log-likelihood of each expert above that of the marginal, and of the pool ("auto").
     experts_ : dict
         The fitted experts that have a weight.
     """
@@ -96,7 +107,7 @@ class Portfolio(Expert):
         if data.marginal is None:
             raise ValueError("auto needs the marginal: fit it through MCD.")
         self._experts: dict[str, Any] = {}
-        self._found: dict[str, Array] = {}
+        self._found: dict[str, tuple[Array, NDArray[np.float32]]] = {}
         units = data.n_observations
         if units < _LEAST_OBSERVATIONS:
             self._fit_too_few(names, data)
@@ -108,7 +119,7 @@ class Portfolio(Expert):
         for i, name in enumerate(names):
             if not self._is_too_large(name, data):
                 self._consider(name, data, len(names) - i)
-        helps = self._weights(data).get("hist-gradient-boosting", 0) > _TREES_HELP
+        helps = self._linear_weights(data).get("hist-gradient-boosting", 0) > _TREES_HELP
         if self.portfolio is None and helps:
             # They are much alike: the first that is installed.
             for name in [n for n in _BOOSTING if find_spec(n) is not None][:1]:
@@ -121,10 +132,10 @@ class Portfolio(Expert):
         name = "quadratic" if "quadratic" in names else names[0]
         expert = CrossFitted(get_expert(name))
         expert.fit(data)
-        trust = data.n_observations / (2 * _LEAST_OBSERVATIONS)
         self.experts_ = {name: expert}
-        self.weights_ = {name: trust, "marginal": 1 - trust}
         self.scores_: dict[str, float] = {}
+        self.sharpness_ = data.n_observations / (2 * _LEAST_OBSERVATIONS)
+        self._set_weights({name: self.sharpness_}, data)
 
     def _is_too_large(self, name: str, data: TrainingData) -> bool:
         """Whether an expert that nobody asked for by name needs more memory than it is worth."""
@@ -153,47 +164,78 @@ class Portfolio(Expert):
             return
         if getattr(expert, "given_up_", False):
             return
-        found = np.full(len(data), np.nan)
-        found[report.rows] = report.log_density
+        own = np.full(len(data), np.nan)
         # Relative to the marginal of the same data: one with ties and one without may be compared.
-        self._found[name] = found - data.held_out_marginal()
+        own[report.rows] = report.log_density - data.held_out_marginal()[report.rows]
+        grid = np.full((len(data), report.log_ratio.shape[1]), np.nan, dtype=np.float32)
+        grid[report.rows] = report.log_ratio
+        self._found[name] = own, grid
         self._experts[name] = expert
 
     def _best(self, data: TrainingData) -> Array | None:
         """Held-out log-densities of the best expert so far."""
         if not self._found:
             return None
-        return max(self._found.values(), key=np.nanmean) + data.held_out_marginal()
+        return max((own for own, _ in self._found.values()), key=np.nanmean) + (
+            data.held_out_marginal()
+        )
 
-    def _common(self) -> tuple[Array, NDArray[np.bool_]]:
-        """Gains of the experts over the marginal, (n, experts), and the rows that all have."""
-        gains = np.column_stack(list(self._found.values()))
-        return gains, np.asarray(np.isfinite(gains).all(axis=1))
+    def _common(self, names: list[str]) -> tuple[NDArray[np.bool_], Array, Array]:
+        """Rows that all have been judged by; log-ratios (n, experts), and (n, experts, points)."""
+        own = np.column_stack([self._found[name][0] for name in names])
+        rows = np.asarray(np.isfinite(own).all(axis=1))
+        grid = np.stack([self._found[name][1][rows] for name in names], axis=1)
+        return rows, own[rows], np.clip(grid, -LIMIT, LIMIT).astype(np.float64)
 
-    def _weights(self, data: TrainingData) -> dict[str, float]:
-        """Weights by name; those without one are left out."""
-        gains, rows = self._common()
-        found = mixture_weights(gains[rows], data.row_weight[rows], _LEAST_WEIGHT)
-        names = [*self._found, "marginal"]
-        return {n: float(v) for n, v in zip(names, found, strict=True) if v > 0}
+    def _linear_weights(self, data: TrainingData) -> dict[str, float]:
+        """Weights of the best mixture, where the exponents start; small ones are left out."""
+        names = list(self._found)
+        rows, own, _ = self._common(names)
+        found = mixture_weights(own, data.row_weight[rows], _LEAST_WEIGHT)
+        return {n: float(v) for n, v in zip(names, found[:-1], strict=True) if v > 0}
 
     def _finish(self, data: TrainingData) -> None:
-        """Keep the experts with a weight, and say how they did."""
-        self.weights_ = self._weights(data)
-        gains, rows = self._common()
-        weight, gains = data.row_weight[rows], gains[rows]
+        """Choose the exponents, keep the experts that have one, and say how they did."""
+        start = self._linear_weights(data)
+        names, kept = list(self._found), list(self._found)
+        exponents = np.empty(0)
+        while kept:
+            rows, own, grid = self._common(kept)
+            begin = np.array([start.get(n, 0.0) for n in kept])
+            exponents = pooling_exponents(own, grid, data.row_weight[rows], begin)
+            enough = exponents >= _LEAST_WEIGHT
+            if enough.all():
+                break
+            kept = [n for n, e in zip(kept, enough, strict=True) if e]
+            exponents = exponents[enough]
+        rows, own, grid = self._common(names)
+        weight = data.row_weight[rows]
         self.scores_ = {
-            name: float(np.average(g, weights=weight))
-            for name, g in zip(self._found, gains.T, strict=True)
+            name: float(np.average(own[:, j], weights=weight)) for j, name in enumerate(names)
         }
-        all_weights = np.array([self.weights_.get(n, 0.0) for n in [*self._found, "marginal"]])
-        together = mixture_log_density([*gains.T, np.zeros(len(gains))], all_weights)
-        self.scores_["auto"] = float(np.average(together, weights=weight))
-        self.experts_ = {n: e for n, e in self._experts.items() if n in self.weights_}
+        chosen = [names.index(n) for n in kept]
+        gains = pool_gains(own[:, chosen], grid[:, chosen], exponents) if kept else 0 * weight
+        self._set_weights(dict(zip(kept, exponents.tolist(), strict=True)), data)
+        rest = self.weights_["marginal"]
+        gains = np.logaddexp(np.log1p(-rest) + gains, np.log(rest))
+        self.scores_["auto"] = float(np.average(gains, weights=weight))
+        self.experts_ = {n: self._experts[n] for n in kept}
         for expert in self.experts_.values():
             if isinstance(expert, CrossFitted):
                 expert.rival = None  # a number for every row, which a fitted model has no use for
         del self._experts, self._found, self._untied
+
+    def _set_weights(self, exponents: dict[str, float], data: TrainingData) -> None:
+        """Take note of the exponents, and of where the pool is normalised."""
+        assert data.marginal is not None
+        self.sharpness_ = float(sum(exponents.values()))
+        rest = _MARGINAL_ROWS / (_MARGINAL_ROWS + data.n_observations)
+        share = (1 - rest) / self.sharpness_ if self.sharpness_ > 0 else 0.0
+        self.weights_ = {name: e * share for name, e in exponents.items()}
+        self.weights_["marginal"] = 1 - sum(self.weights_.values())
+        self._exponents = exponents
+        self._points, self._mass = data.marginal.knots()
+        self._log_marginal = data.marginal.logpdf(self._points)
 
     def _names(self) -> list[str]:
         if self.portfolio is None:
@@ -207,7 +249,9 @@ class Portfolio(Expert):
     def condition(self, X: Array) -> Conditioned:
         """Condition all experts."""
         parts = [expert.condition(X) for expert in self.experts_.values()]
-        return ConditionedAverage(len(X), parts, [self.weights_[n] for n in self.experts_])
+        pool = ConditionedPool(len(X), parts, list(self._exponents.values()))
+        rest = self.weights_["marginal"]
+        return _ConditionedPortfolio(pool, rest, self._points, self._log_marginal, self._mass)
 
     def allows_nan(self) -> bool:
         """Whether X may have missing values."""
@@ -218,6 +262,44 @@ class Portfolio(Expert):
     def describe(self) -> str:
         """Name for messages."""
         return "auto"
+
+
+class _ConditionedPortfolio(Conditioned):
+    """A pool, normalised, with a little of the marginal.
+
+    Parameters
+    ----------
+    pool : ConditionedPool
+    rest : float
+        Weight of the marginal.
+    points, log_marginal, mass : ndarray of shape (m,)
+        Points over which the pool is normalised, the marginal there, and the probabilities that
+        they stand for.
+    """
+
+    def __init__(
+        self, pool: ConditionedPool, rest: float, points: Array, log_marginal: Array, mass: Array
+    ) -> None:
+        super().__init__(len(pool))
+        self._pool, self._rest = pool, rest
+        self._points, self._log_marginal, self._mass = points, log_marginal, mass
+
+    @cached_property
+    def _at_points(self) -> Array:
+        return self._pool.relative(self._points, self._log_marginal)
+
+    @cached_property
+    def _log_total(self) -> Array:
+        return logsumexp(self._at_points, b=self._mass, axis=1, keepdims=True)
+
+    def relative(self, y: Array, log_marginal: Array, rows: Rows | None = None) -> Array:
+        """Log of the law over the marginal."""
+        if rows is None and y.shape == self._points.shape and (y == self._points).all():
+            value, total = self._at_points, self._log_total
+        else:
+            value = self._pool.relative(y, log_marginal, rows)
+            total = self._log_total if rows is None else self._log_total[rows]
+        return np.logaddexp(np.log1p(-self._rest) + value - total, np.log(self._rest))
 
 
 def _folds(units: int, rng: np.random.Generator) -> Folds:

@@ -21,48 +21,73 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit, logsumexp
+from scipy.special import logit
 from sklearn.base import BaseEstimator
 
 from mcdensity.data import TrainingData
-from mcdensity.experts.tables import RatioTable
+from mcdensity.experts.tables import LIMIT, RatioTable
 
 __all__ = [
     "Conditioned",
-    "ConditionedAverage",
     "ConditionedDensity",
+    "ConditionedPool",
     "ConditionedRatio",
     "DensityExpert",
     "Expert",
     "FitReport",
     "RatioExpert",
+    "pool_points",
 ]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
+# Quantiles of the marginal over which a pool is normalised while its exponents are chosen.
+POOL_POINTS = 128
 # Values at points y of shape (m,), which rows share, or (rows, m), of all rows or of some.
 Evaluate = Callable[[Array, Rows | None], Array]
 
 
 @dataclass(frozen=True)
 class FitReport:
-    """Held-out log-densities of the rows that an expert was asked to be judged by.
+    """What models say of rows that they have not seen, and by which experts are compared.
 
     Parameters
     ----------
     rows : ndarray of int
         Rows of the training data.
-    log_density : ndarray of float
-        Log-density of their targets, in the inner coordinate, under models that have not seen them.
+    log_density : ndarray of shape (rows,)
+        Log-density of their targets, in the inner coordinate.
+    log_ratio : ndarray of shape (rows, G)
+        Log-density over the marginal's at G quantiles of the marginal, see `pool_points`; up to a
+        constant of the row, which is that of `log_density` too.
     """
 
     rows: Rows
     log_density: Array
+    log_ratio: Array
 
     @classmethod
     def empty(cls) -> FitReport:
         """Return a report on no row."""
-        return cls(np.empty(0, dtype=np.intp), np.empty(0))
+        return cls(np.empty(0, dtype=np.intp), np.empty(0), np.empty((0, POOL_POINTS)))
+
+    @classmethod
+    def of(cls, conditioned: Conditioned, data: TrainingData, rows: Rows) -> FitReport:
+        """Report on rows of the data, which `conditioned` is given."""
+        assert data.marginal is not None
+        y, points = data.Y[rows], pool_points(data)
+        own = conditioned.relative(y, data.marginal.logpdf(y))[:, 0]
+        if isinstance(conditioned, ConditionedDensity):
+            # A density does not rest on the marginal, which has seen these targets.
+            own = own + (data.marginal.logpdf(y)[:, 0] - data.held_out_marginal()[rows])
+        grid = conditioned.relative(points, data.marginal.logpdf(points))
+        return cls(rows, own + data.held_out_marginal()[rows], grid)
+
+
+def pool_points(data: TrainingData) -> Array:
+    """Quantiles of the marginal at which the log-ratios of held-out rows are compared."""
+    assert data.marginal is not None
+    return data.marginal.strata(POOL_POINTS)
 
 
 class Conditioned(ABC):
@@ -76,7 +101,7 @@ class Conditioned(ABC):
 
     @abstractmethod
     def relative(self, y: Array, log_marginal: Array, rows: Rows | None = None) -> Array:
-        """Log of f(y|x) over the marginal's density.
+        """Log of f(y|x) over the marginal's density, up to a constant of the row.
 
         Parameters
         ----------
@@ -131,55 +156,61 @@ class ConditionedDensity(Conditioned):
     ----------
     n_rows : int
     log_density : callable
-        ``log_density(y, rows)``; with `rests_on_marginal` ``log_density(y, rows, log_marginal)``,
-        where the marginal's log-density at y is None if it is not at hand.
-    rests_on_marginal : bool
-        Whether the density has a part that is a multiple of the marginal's.
+        ``log_density(y, rows)``. With a `normalizer`: ``log_density(y, rows, log_marginal)``, up to
+        a constant of the row; the marginal's log-density at y is None if it is not at hand.
+    normalizer : callable, optional
+        Returns the logarithms of these constants, shape (n_rows,); asked for once, when needed.
     """
 
     def __init__(
-        self, n_rows: int, log_density: Callable[..., Array], rests_on_marginal: bool = False
+        self,
+        n_rows: int,
+        log_density: Callable[..., Array],
+        normalizer: Callable[[], Array] | None = None,
     ) -> None:
         super().__init__(n_rows)
-        self._log_density, self._rests_on_marginal = log_density, rests_on_marginal
+        self._log_density, self._normalizer = log_density, normalizer
 
-    def log_density(
-        self, y: Array, rows: Rows | None = None, log_marginal: Array | None = None
-    ) -> Array:
+    def log_density(self, y: Array, rows: Rows | None = None) -> Array:
         """Log-density at y, shape (rows, m)."""
-        if self._rests_on_marginal:
-            return self._log_density(y, rows, log_marginal)
-        return self._log_density(y, rows)
+        if self._normalizer is None:
+            return self._log_density(y, rows)
+        shift = self._log_total if rows is None else self._log_total[rows]
+        return self._log_density(y, rows, None) - shift[:, None]
+
+    @cached_property
+    def _log_total(self) -> Array:
+        assert self._normalizer is not None
+        return self._normalizer()
 
     def relative(self, y: Array, log_marginal: Array, rows: Rows | None = None) -> Array:
         """Log-density less that of the marginal."""
-        return self.log_density(y, rows, log_marginal) - log_marginal
+        if self._normalizer is None:
+            return self._log_density(y, rows) - log_marginal
+        return self._log_density(y, rows, log_marginal) - log_marginal
 
 
-class ConditionedAverage(Conditioned):
-    r"""A mixture of laws, :math:`\sum_j w_j f_j(y \mid x) + w_0 f_Y(y)`.
+class ConditionedPool(Conditioned):
+    r"""A log-linear pool, :math:`f_Y(y) \prod_j (f_j(y \mid x) / f_Y(y))^{e_j}`.
 
     Parameters
     ----------
     parts : sequence of Conditioned
-    weights : sequence of float
-        One for each part; what is missing to 1 is the marginal's weight.
+    exponents : sequence of float
     """
 
-    def __init__(self, n_rows: int, parts: Sequence[Conditioned], weights: Sequence[float]) -> None:
+    def __init__(
+        self, n_rows: int, parts: Sequence[Conditioned], exponents: Sequence[float]
+    ) -> None:
         super().__init__(n_rows)
-        self._parts, self._weights = list(parts), np.asarray(weights, dtype=np.float64)
+        self._parts, self._exponents = list(parts), list(exponents)
 
     def relative(self, y: Array, log_marginal: Array, rows: Rows | None = None) -> Array:
-        """Log of the mixture over the marginal."""
+        """Weighted sum of the parts' log-ratios, each kept within limits."""
         count = self.n_rows if rows is None else len(rows)
-        with np.errstate(divide="ignore"):
-            rest = np.log(max(1 - self._weights.sum(), 0.0))
-        if len(self._parts) == 1 and rest < -30:
-            return self._parts[0].relative(y, log_marginal, rows)
-        out = np.full((count, y.shape[-1]), rest)
-        for part, weight in zip(self._parts, self._weights, strict=True):
-            np.logaddexp(out, np.log(weight) + part.relative(y, log_marginal, rows), out=out)
+        out = np.zeros((count, y.shape[-1]))
+        for part, exponent in zip(self._parts, self._exponents, strict=True):
+            out += exponent * np.clip(part.relative(y, log_marginal, rows), -LIMIT, LIMIT)
         return out
 
 
@@ -201,6 +232,8 @@ class Expert(BaseEstimator, ABC):
         Whether it learns from batches of rows, so that all rows need not be in memory.
     sees_all_pairs : bool
         Whether it needs all pairs of the contrast set in memory at once.
+    quick : bool
+        Whether it is fitted in next to no time, so that no fold is saved.
     devices : tuple of str
     """
 
@@ -209,6 +242,7 @@ class Expert(BaseEstimator, ABC):
     holds_out: ClassVar[bool] = False
     streams: ClassVar[bool] = False
     sees_all_pairs: ClassVar[bool] = False
+    quick: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     @abstractmethod
@@ -285,20 +319,3 @@ class RatioExpert(Expert):
         self._table = None
         if data.marginal is not None:
             self._table = RatioTable(*data.marginal.table_points(), smooth=self.smooth)
-
-
-def held_out_density(conditioned: Conditioned, data: TrainingData, rows: Rows) -> Array:
-    """Log-densities of the targets of some rows of the data, which `conditioned` is given by."""
-    y = data.Y[rows]
-    if isinstance(conditioned, ConditionedDensity):
-        return conditioned.log_density(y)[:, 0]
-    # A ratio multiplies the marginal: that of these targets must not have seen them.
-    assert data.marginal is not None
-    own = data.marginal.logpdf(y)
-    return conditioned.relative(y, own)[:, 0] + data.held_out_marginal()[rows]
-
-
-def mixture_log_density(log_density: Sequence[Array], weights: Array) -> Array:
-    """Log of a weighted sum of densities given by their logarithms, each of shape (n,)."""
-    with np.errstate(divide="ignore"):
-        return logsumexp(np.stack(log_density), b=weights[:, None], axis=0)

@@ -12,11 +12,10 @@ from mcdensity._known import storable
 from mcdensity.data import OutOfTimeError, TrainingData
 from mcdensity.experts.base import (
     Conditioned,
-    ConditionedAverage,
+    ConditionedPool,
     Expert,
     FitReport,
     RatioExpert,
-    held_out_density,
 )
 from mcdensity.experts.ratio.learner import unfitted_copy
 
@@ -33,7 +32,7 @@ _FAR_BEHIND = 0.03
 
 @storable
 class CrossFitted(Expert):
-    """Copies of an expert, each fitted without a fold; their densities are averaged.
+    """Copies of an expert, each fitted without a fold; their log-densities are averaged.
 
     Parameters
     ----------
@@ -64,12 +63,11 @@ class CrossFitted(Expert):
             self._fit_copy(data)
             return FitReport.empty()
         fold, scored = data.folds.fold[0, data.unit], data.folds.scored[data.unit]
-        many = data.n_observations >= _MANY_OBSERVATIONS
+        many = data.n_observations >= _MANY_OBSERVATIONS and not self.expert.quick
         count = min(data.folds.count, _FEW_FOLDS) if many else data.folds.count
         if isinstance(self.expert, RatioExpert):
             data.contrast()  # the pairs of a part follow those of the whole
-        rows: list[NDArray[np.intp]] = []
-        found: list[Array] = []
+        found: list[FitReport] = []
         for k in range(count):
             part = data.part(fold != k)
             if data.deadline is not None:
@@ -81,12 +79,15 @@ class CrossFitted(Expert):
                     raise
                 break  # the folds before are judged, and stay
             held = np.flatnonzero((fold == k) & scored)
-            rows.append(held)
-            found.append(held_out_density(model.condition(data.X[held]), data, held))
-            if many and k == 0 and self._is_far_behind(held, found[0]):
+            found.append(FitReport.of(model.condition(data.X[held]), data, held))
+            if many and k == 0 and self._is_far_behind(held, found[0].log_density):
                 self.given_up_ = True
                 break
-        return FitReport(np.concatenate(rows), np.concatenate(found))
+        return FitReport(
+            np.concatenate([report.rows for report in found]),
+            np.concatenate([report.log_density for report in found]),
+            np.concatenate([report.log_ratio for report in found]),
+        )
 
     def _fit_copy(self, data: TrainingData) -> Any:
         model = unfitted_copy(self.expert)
@@ -108,7 +109,7 @@ class CrossFitted(Expert):
         """Condition all copies."""
         share = 1 / len(self.models_)
         parts = [model.condition(X) for model in self.models_]
-        return ConditionedAverage(len(X), parts, [share] * len(parts))
+        return ConditionedPool(len(X), parts, [share] * len(parts))
 
     def allows_nan(self) -> bool:
         """Whether X may have missing values."""

@@ -8,13 +8,13 @@ from scipy.interpolate import CubicSpline
 
 from mcdensity._known import storable
 
-__all__ = ["RatioTable"]
+__all__ = ["LIMIT", "RatioTable"]
 
 Array = NDArray[np.float64]
 
 # A classifier may be sure of itself: log-ratios are kept within these limits, far beyond what any
 # number of pairs supports.
-_LIMIT = 30.0
+LIMIT = 30.0
 # Points between two knots at which a spline is integrated; twice as many change the normaliser of
 # the sharpest rows of Concrete by less than 1e-4.
 _FINER = 4
@@ -58,7 +58,7 @@ class RatioTable:
 
     def normalize(self, value: Array) -> tuple[Array, Array]:
         """Return normalised log-ratios at the points, and their second derivatives."""
-        value = np.clip(value, -_LIMIT, _LIMIT).astype(np.float64)
+        value = np.clip(value, -LIMIT, LIMIT).astype(np.float64)
         bend = value @ self._bend.T
         fine = self.interpolate(value, bend, self._fine)
         top = fine.max(axis=1, keepdims=True)

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from mcdensity.data import HeldOut
 from mcdensity.networks.training import train
 
-__all__ = ["EnsembleTraining"]
+__all__ = ["BLOCK", "EnsembleTraining"]
 
 Array = NDArray[np.float64]
 
 # Numbers that held-out rows may take at once: 32 MB of single precision.
-_BLOCK = 1 << 23
+BLOCK = 1 << 23
 
 
 class EnsembleTraining:
@@ -99,7 +99,7 @@ class EnsembleTraining:
 
     def held_out_log_density(self, inner: int = 1) -> Tensor:
         """Log-densities of the scored rows, (stack, rows); `inner` numbers are needed for each."""
-        step = max(1, _BLOCK // (self.total * inner))
+        step = max(1, BLOCK // (self.total * inner))
         parts = []
         for rows in self.scored.split(step):
             x, y = self.x[rows].expand(self.total, -1, -1), self.y[rows].expand(self.total, -1)

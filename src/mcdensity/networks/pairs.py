@@ -144,7 +144,10 @@ class TrainingPairs:
     def evaluate(self, module: nn.Module, quantiles: int) -> Tensor:
         """Logits of held-out rows at their own y and at quantiles of y, (members, rows, 1 + G)."""
         level = (np.arange(quantiles) + 0.5) / quantiles
-        points = weighted_quantile(self.targets, level, self.pool_weight)
+        return self._logits(module, weighted_quantile(self.targets, level, self.pool_weight))
+
+    def _logits(self, module: nn.Module, points: NDArray[np.float64]) -> Tensor:
+        """Logits of held-out rows at their own y and at points, (members, rows, 1 + G)."""
         grid = torch.as_tensor(points, dtype=torch.float32, device=self.device)
         x, own = self.validation_x, self.validation_y  # (members, rows, p), (members, rows, 1)
         y = torch.cat([own, grid.expand(*own.shape[:2], -1)], dim=-1)
@@ -156,6 +159,19 @@ class TrainingPairs:
             pairs = torch.cat([wide, y[:, some, :, None]], dim=-1)
             parts.append(module(pairs.flatten(1, 2)).reshape(pairs.shape[:3]))
         return torch.cat(parts, dim=1)
+
+    def held_log_ratios(
+        self, losses: PairLosses, points: NDArray[np.float64]
+    ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """Return the rows that were held out, and their log-ratios at their own y and at points.
+
+        A row that several members held out has the mean of their log-ratios.
+        """
+        value = losses.shifted(self._logits(losses.module, points))
+        rows, place = np.unique(self.validation_rows, return_inverse=True)
+        total = np.zeros((len(rows), value.shape[2]))
+        np.add.at(total, place.ravel(), value.flatten(0, 1).double().cpu().numpy())
+        return rows, total / np.bincount(place.ravel())[:, None]
 
     def gains(self, log_ratio: Tensor, trust: float = 1.0) -> Tensor:
         """Log-likelihood of each held-out row above that of the marginal, (members, rows)."""
@@ -171,16 +187,6 @@ class TrainingPairs:
         """
         gains = self.gains(log_ratio) * self.validation_weight
         return (gains.sum() / self.validation_weight.sum()).expand(self.members)
-
-    def held_gains(self, log_ratio: Tensor, trust: float) -> tuple[NDArray[np.intp], Tensor]:
-        """Return the rows that were held out, and the log of their mean gain over the members."""
-        gains = self.gains(log_ratio, trust).double().cpu().exp().flatten()
-        rows, inverse = np.unique(self.validation_rows, return_inverse=True)
-        place = torch.as_tensor(inverse.ravel())
-        total, count = (torch.zeros(len(rows), dtype=torch.float64) for _ in range(2))
-        total.index_add_(0, place, gains)
-        count.index_add_(0, place, torch.ones_like(gains))
-        return rows, (total / count).log()
 
     def trust(self, log_ratio: Tensor) -> tuple[float, float]:
         """Choose how far to trust the log-ratios, by the held-out rows of all members.
@@ -265,8 +271,11 @@ class PairLosses:
 
     def log_ratios(self, quantiles: int) -> Tensor:
         """Log-ratios of held-out rows, see `TrainingPairs.evaluate`."""
-        shift = math.log(self.ratio / (1 - self.ratio))
-        return self.pairs.evaluate(self.module, quantiles) - shift
+        return self.shifted(self.pairs.evaluate(self.module, quantiles))
+
+    def shifted(self, logits: Tensor) -> Tensor:
+        """Log-ratios of logits."""
+        return logits - math.log(self.ratio / (1 - self.ratio))
 
 
 class OneModule(nn.Module):

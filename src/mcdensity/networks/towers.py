@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor, nn
 
+from mcdensity.networks.ensemble import BLOCK as _BLOCK
+from mcdensity.networks.ensemble import EnsembleTraining
 from mcdensity.networks.layers import StackedLinear
 from mcdensity.networks.parameters import ParameterNetwork
 
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from mcdensity.target import InnerMarginal
 
 __all__ = [
-    "TOWERS", "FlowTower", "MixtureTower", "NormalScores", "TwoTower", "condition_on", "log_mean",
-    "spline",
+    "TOWERS", "DensityTraining", "FlowTower", "MixtureTower", "NormalScores", "TwoTower",
+    "condition_on", "log_mean", "spline",
 ]  # fmt: skip
 
 _LOG_SCALES = (-6.0, 3.0)
@@ -395,14 +397,66 @@ def spline(u: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
 TOWERS = {"flow": FlowTower, "mixture": MixtureTower, "two-tower": TwoTower}
 
 
+class DensityTraining(EnsembleTraining):
+    """Trains towers, and asks them about rows that they have held out."""
+
+    def held_out_ratios(
+        self,
+        weights: NDArray[np.float64],
+        points: NDArray[np.float64],
+        log_marginal: NDArray[np.float64],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Log-ratios to the marginal of the scored rows, by the members that held them out.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (levels,)
+            Of the levels of noise, whose densities are mixed.
+        points : ndarray of shape (G,)
+            Values of y that the rows share.
+        log_marginal : ndarray of shape (rows,)
+            Log-density of the rows' own targets under a marginal that has not seen them.
+
+        Returns
+        -------
+        own : ndarray of shape (rows,)
+        grid : ndarray of shape (rows, G)
+        """
+        module: Any = self.module
+        kept = np.flatnonzero(weights)
+        log_weights = self._tensor(np.log(weights[kept]))[:, None, None, None]
+        at = self._tensor(points)
+        log_f = module.scores.both(at)[1]
+        holds, owns, grids = self.holds[..., None], [], []
+        step = max(1, _BLOCK // (self.total * len(points) * 10))
+        with torch.no_grad():
+            for part in torch.arange(len(self.scored), device=self.device).split(step):
+                rows = self.scored[part]
+                x = self.x[rows].expand(self.total, -1, -1)
+                own = self.log_density(x, self.y[rows].expand(self.total, -1), rows)
+                value = module.log_density(module.conditioned(x, at), at, log_f)
+                both = torch.cat([own[..., None], value], -1)
+                both = both.unflatten(0, (len(self.levels), self.members))[kept]
+                mixed = (both + log_weights).logsumexp(0)  # (members, rows, 1 + G)
+                share = holds[:, part].to(mixed.dtype)
+                mean = (mixed * share).sum(0) / share.sum(0)
+                owns.append(mean[:, 0])
+                grids.append(mean[:, 1:] - log_f)
+        found = [torch.cat(a).double().cpu().numpy() for a in (owns, grids)]
+        return found[0] - log_marginal, found[1]
+
+
 def condition_on(
     module: nn.Module,
     X: NDArray[np.float64],
     points: NDArray[np.float64],
     weights: NDArray[np.float64],
     block: int,
-) -> Callable[..., NDArray[np.float64]]:
-    """Compute the parameters of rows once; return their averaged log-density as a function.
+) -> tuple[Callable[..., NDArray[np.float64]], Callable[..., NDArray[np.float64]]]:
+    """Compute the parameters of rows once; return their pooled log-density as a function.
+
+    The densities of the levels of noise are mixed for each member, and the log-densities of the
+    members averaged.
 
     Parameters
     ----------
@@ -411,50 +465,54 @@ def condition_on(
     X : ndarray of shape (n, p)
     points : ndarray
         Where densities without a closed form are normalised.
-    weights : ndarray of shape (members,)
-        Of the members' densities; what is missing to 1 is the marginal's.
+    weights : ndarray of shape (levels,)
+        Of the levels.
     block : int
         Numbers to work at once.
+
+    Returns
+    -------
+    log_density : callable
+        ``log_density(y, rows, log_marginal)``, up to a constant of the row.
+    log_marginal : callable
+        The marginal's log-density at y, as the network knows it.
     """
     tower: Any = module
     # In double precision: single precision products of few rows are summed in another order than
     # those of many, and a row's answer must not depend on the rows beside it.
     exact: Any = copy.deepcopy(tower).double()
+    stack = next(tower.parameters()).shape[0]
     with torch.inference_mode():
-        x = torch.as_tensor(X).expand(len(weights), -1, -1)
+        x = torch.as_tensor(X).expand(stack, -1, -1)
         parameters = exact.conditioned(x, torch.as_tensor(points))
     if isinstance(tower, TwoTower):
         tower = exact  # a product of matrices, with terms that cancel
     else:
         parameters = parameters.float()
-    log_weights = torch.as_tensor(np.log(weights), dtype=parameters.dtype)[:, None, None]
-    with np.errstate(divide="ignore"):
-        rest = float(np.log(max(1 - weights.sum(), 0.0)))
+    log_weights = torch.as_tensor(np.log(weights), dtype=parameters.dtype)[:, None, None, None]
 
-    def evaluate(
-        y: NDArray[np.float64],
-        rows: NDArray[np.intp] | None,
-        log_marginal: NDArray[np.float64] | None,
+    def tensor(array: NDArray[np.float64]) -> Tensor:
+        return torch.as_tensor(np.ascontiguousarray(array)).to(parameters.dtype)
+
+    def log_density(
+        y: NDArray[np.float64], rows: NDArray[np.intp] | None, log_marginal: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         chosen = parameters if rows is None else parameters[:, torch.as_tensor(rows)]
-        at = torch.as_tensor(np.ascontiguousarray(y)).to(parameters.dtype)
-        log_f = tower.scores.both(at)[1]
-        if log_marginal is not None:
-            log_f = torch.as_tensor(np.ascontiguousarray(log_marginal)).to(parameters.dtype)
+        at, log_f = tensor(y), tensor(log_marginal)
         out = np.empty((chosen.shape[1], y.shape[-1]))
-        if len(weights) == 0:
-            out[:] = log_f.numpy() + rest
-            return out
-        step = max(1, block // max(1, chosen.shape[0] * chosen.shape[2] // 3 * y.shape[-1]))
+        step = max(1, block // max(1, stack * chosen.shape[2] // 3 * y.shape[-1]))
         with torch.inference_mode():
             for i in range(0, len(out), step):
                 some = slice(i, i + step)
-                f = log_f if at.ndim == 1 else log_f[some]
-                value = tower.log_density(chosen[:, some], at if at.ndim == 1 else at[some], f)
-                value += log_weights
-                top = value.amax(0)
-                total = value.sub_(top).exp_().sum(0, dtype=torch.float64).log_().add_(top)
-                out[some] = torch.logaddexp(total, f + rest).numpy()
+                where = (at, log_f) if at.ndim == 1 else (at[some], log_f[some])
+                value = tower.log_density(chosen[:, some], *where)
+                value = value.unflatten(0, (len(weights), -1))
+                if len(weights) > 1:
+                    value = (value + log_weights).logsumexp(0, keepdim=True)
+                out[some] = value[0].double().mean(0).numpy()
         return out
 
-    return evaluate
+    def log_marginal(y: NDArray[np.float64]) -> NDArray[np.float64]:
+        return tower.scores.both(tensor(y))[1].double().numpy()
+
+    return log_density, log_marginal

@@ -15,12 +15,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from mcdensity._known import storable
-from mcdensity._mixing import mixture_weights
+from mcdensity._mixing import mixture_weights, pool_gains, pooling_exponents
 from mcdensity._validation import check_integer, check_number
 from mcdensity.data import HeldOut, TrainingData
-from mcdensity.experts.base import ConditionedDensity, DensityExpert, FitReport, Rows
+from mcdensity.experts.base import (
+    ConditionedDensity,
+    DensityExpert,
+    FitReport,
+    Rows,
+    pool_points,
+)
 from mcdensity.experts.registry import register
 
 __all__ = ["NetworkDensity"]
@@ -58,8 +65,9 @@ class NetworkDensity(DensityExpert):
     """A network from x to a density of y, trained by conditional likelihood, as a small ensemble.
 
     The members each hold out a fold of the observations, by which their best weights are kept.
-    Members with different levels of noise on x and y are trained together. The densities of the
-    members are averaged; the levels and the marginal are weighted by held-out likelihood.
+    Members with different levels of noise on x and y are trained together. For each fold the
+    densities of the levels are mixed, weighted by held-out likelihood; the log-densities of the
+    folds are averaged, and sharpened as far as the held-out rows allow.
 
     Parameters
     ----------
@@ -89,7 +97,7 @@ class NetworkDensity(DensityExpert):
     ----------
     module_ : torch.nn.Module
     trust_ : float
-        Weight of the ensemble; the rest is the marginal's.
+        Exponent of the ensemble's density over the marginal's: near 0 where x tells nothing.
     gain_ : float
         Log-likelihood of the held-out rows above that of the marginal.
     noise_weights_ : dict
@@ -170,8 +178,7 @@ class NetworkDensity(DensityExpert):
         """Build the networks, and what trains them."""
         import torch
 
-        from mcdensity.networks.ensemble import EnsembleTraining
-        from mcdensity.networks.towers import TOWERS, NormalScores
+        from mcdensity.networks.towers import TOWERS, DensityTraining, NormalScores
         from mcdensity.networks.training import choose_device
 
         device, marginal = choose_device(self.device), data.marginal
@@ -198,7 +205,7 @@ class NetworkDensity(DensityExpert):
                 points = table[(place * _TABLE).long().clamp(max=_TABLE - 1)]
             return module.own(module.parameters_of(x), y, bias[rows], points)
 
-        return EnsembleTraining(
+        return DensityTraining(
             module,
             log_density,
             data.X,
@@ -221,33 +228,40 @@ class NetworkDensity(DensityExpert):
         members: int,
         levels: Array,
     ) -> FitReport:
-        """Weight the levels of noise and the marginal, and drop the networks without a weight."""
+        """Weight the levels of noise, choose the exponent, drop the networks without a weight."""
         import torch
 
         from mcdensity.networks.parameters import keep_members
 
-        units = data.n_observations
+        units, report = data.n_observations, FitReport.empty()
+        weights, self.gain_ = np.ones(1), math.nan
         # Without held-out rows: almost all, or nothing where there are hardly any rows.
-        trust = 0.0 if units < 5 else 1 - 1 / units
-        weights = np.array([trust, 1 - trust])
-        report, self.gain_ = FitReport.empty(), math.nan
+        self.trust_ = 0.0 if units < 5 else 1 - 1 / units
         if held_out is not None:
             with torch.no_grad():
                 value = training.by_level(training.held_out_log_density(_VALIDATION_POINTS))
             rows = held_out.scored
             marginal, share = data.held_out_marginal()[rows], data.row_weight[rows]
             gains = value.double().cpu().numpy().T - marginal[:, None]
-            weights = mixture_weights(gains, share, _LEAST_WEIGHT)
-            gained = np.log(np.exp(gains) @ weights[:-1] + weights[-1])
-            gained -= _CAUTION * gained.std() / math.sqrt(len(rows))
-            report = FitReport(rows, marginal + gained)
-            self.gain_ = float(np.average(gained, weights=share))
-        kept = np.flatnonzero(weights[:-1])
+            found = mixture_weights(gains, share, _LEAST_WEIGHT)
+            # What the marginal has is taken from the exponent instead.
+            trust = float(1 - found[-1])
+            weights = found[:-1] / trust if trust > 0 else np.eye(len(levels))[0]
+        kept = np.flatnonzero(weights)
         self.noise_weights_ = dict(zip(levels[kept].tolist(), weights[kept].tolist(), strict=True))
-        self.trust_ = float(1 - weights[-1])
+        if held_out is not None:
+            own, grid = training.held_out_ratios(weights, pool_points(data), marginal)
+            exponent = pooling_exponents(own[:, None], grid[:, None], share, np.array([trust]))
+            gained = pool_gains(own[:, None], grid[:, None], exponent)
+            self.trust_, self.gain_ = float(exponent[0]), float(np.average(gained, weights=share))
+            gained = pool_gains(own[:, None], grid[:, None], np.array([trust]))
+            gained -= _CAUTION * gained.std() / math.sqrt(len(rows))
+            report = FitReport(rows, marginal + gained, grid)
+            if data.folds is not None:
+                self.trust_ = 1.0  # the pool that it is a part of has an exponent for it
         chosen = [k * members + np.arange(members) for k in kept]
-        keep_members(training.module, np.concatenate(chosen) if chosen else np.arange(1))
-        self._member_weights = np.repeat(weights[kept] / members, members)
+        keep_members(training.module, np.concatenate(chosen))
+        self._level_weights = weights[kept]
         return report
 
     def _levels(self, n: int, hold: bool) -> Array:
@@ -272,17 +286,27 @@ class NetworkDensity(DensityExpert):
         """Compute the parameters of the densities of these rows."""
         from mcdensity.networks.towers import condition_on
 
-        evaluate = condition_on(
-            self.module_, np.clip(X, *self._x_limits), self._points, self._member_weights, _BLOCK
+        evaluate, log_marginal_at = condition_on(
+            self.module_,
+            np.clip(X, *self._x_limits),
+            self._points,
+            self._level_weights,
+            _BLOCK,
         )
 
         def log_density(y: Array, rows: Rows | None, log_marginal: Array | None) -> Array:
-            out = evaluate(y, rows, log_marginal)
+            if log_marginal is None:
+                log_marginal = log_marginal_at(y)
+            out = log_marginal + self.trust_ * (evaluate(y, rows, log_marginal) - log_marginal)
             if np.isnan(out).any():
                 raise ValueError(f"The discriminator {self.describe()} returned NaN.")
             return out
 
-        return ConditionedDensity(len(X), log_density, rests_on_marginal=True)
+        def log_total() -> Array:
+            ratio = log_density(self._points, None, None) - log_marginal_at(self._points)
+            return logsumexp(ratio, axis=1) - np.log(len(self._points))
+
+        return ConditionedDensity(len(X), log_density, log_total)
 
     def describe(self) -> str:
         """Name for messages."""

@@ -59,6 +59,7 @@ class QuadraticDiscriminator(RatioExpert):
 
     smooth: ClassVar[bool] = True
     sees_all_pairs: ClassVar[bool] = True
+    quick: ClassVar[bool] = True
 
     def __init__(self, C: float = 10.0) -> None:
         self.C = C

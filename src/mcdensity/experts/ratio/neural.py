@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
+from scipy.special import logit, logsumexp
 
 from mcdensity._known import storable
 from mcdensity._validation import check_integer
 from mcdensity.data import TrainingData
-from mcdensity.experts.base import Evaluate, FitReport, RatioExpert, Rows
+from mcdensity.experts.base import Evaluate, FitReport, RatioExpert, Rows, pool_points
 from mcdensity.experts.ratio.learner import pair_blocks
 from mcdensity.experts.registry import register
 
@@ -178,14 +178,20 @@ class NeuralDiscriminator(RatioExpert):
                 with torch.no_grad():
                     value = losses.log_ratios(_FINAL_QUANTILES)
                     self.trust_, self.gain_ = pairs.trust(value)
-                    rows, gains = pairs.held_gains(value, self.trust_)
-                if data.marginal is not None:
-                    report = FitReport(rows, gains.numpy() + data.held_out_marginal()[rows])
-                if members > 1:
+                    if data.folds is not None:
+                        report = self._report(pairs, losses, data)
+                if members > 1 and data.folds is None:
                     self.trust_ *= _ENSEMBLE_SHARPENING
         module = module.cpu()
         self.module_ = module.folded() if isinstance(module, StackedNetwork) else module.module
         return report
+
+    def _report(self, pairs: Any, losses: Any, data: TrainingData) -> FitReport:
+        """Report on the held-out rows, by the members that held them out."""
+        rows, value = pairs.held_log_ratios(losses, pool_points(data))
+        value = self.trust_ * value
+        own = value[:, 0] - logsumexp(value, axis=1) + np.log(value.shape[1])
+        return FitReport(rows, own + data.held_out_marginal()[rows], value[:, 1:])
 
     def _strata(self, data: TrainingData) -> Callable[[Array], Array]:
         if data.marginal is None:
