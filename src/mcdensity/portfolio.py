@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -49,8 +50,8 @@ _MOST_SCORED = 2000
 # Experts of less weight are dropped: they cost time at every prediction.
 _LEAST_WEIGHT = 0.05
 # The marginal's weight, in rows: what no expert allows for, such as an outlier, costs some nats
-# more than under the marginal, but hardly any row is one. A whole row moved quantiles of 0.001 and 0.999
-# of a thousand rows outward by some standard deviations where x is far out.
+# more than under the marginal, but hardly any row is one. A whole row would be a thousandth of the
+# law for a thousand rows, and move the quantiles of 0.001 and 0.999 where x is far out.
 _MARGINAL_ROWS = 0.1
 # Experts that need all pairs in memory are not asked beyond 2 million pairs, about 300 MB.
 _MOST_PAIRS = 2_000_000
@@ -75,8 +76,9 @@ class Portfolio(Expert):
 
     Parameters
     ----------
-    portfolio : str or sequence of str, optional
-        Names of experts; by default those that are registered for it: "quadratic", "mixture",
+    portfolio : str, sequence of str or dict, optional
+        Names of experts; a dict has their parameters too, such as ``{"quadratic": {"C": 1.0},
+        "mixture": {"steps": 500}}``. By default those that are registered for it: "quadratic", "mixture",
         "flow", "mlp", "two-tower" and "hist-gradient-boosting", and where trees help "catboost"
         (or "xgboost", or "lightgbm", the first that is installed). With more than two million pairs
         only those that do not need all pairs at once.
@@ -130,7 +132,7 @@ class Portfolio(Expert):
     def _fit_too_few(self, names: list[str], data: TrainingData) -> None:
         """Fit one expert, and trust it the more the more observations there are."""
         name = "quadratic" if "quadratic" in names else names[0]
-        expert = CrossFitted(get_expert(name))
+        expert = CrossFitted(self._new(name))
         expert.fit(data)
         self.experts_ = {name: expert}
         self.scores_: dict[str, float] = {}
@@ -150,7 +152,7 @@ class Portfolio(Expert):
             left -= _IMPORT_SECONDS
         if self._experts and left < _LEAST_SECONDS:
             return
-        expert = get_expert(name, **_PARAMETERS.get(name, {}))
+        expert = self._new(name)
         if isinstance(expert, DensityExpert):
             data = self._untied
         if self._experts and left < np.inf:
@@ -246,6 +248,10 @@ class Portfolio(Expert):
             raise ValueError(f"portfolio must name some of {known}, got {self.portfolio!r}.")
         return list(dict.fromkeys(names))
 
+    def _new(self, name: str) -> Any:
+        own = self.portfolio[name] if isinstance(self.portfolio, Mapping) else {}
+        return get_expert(name, **_PARAMETERS.get(name, {}) | own)
+
     def condition(self, X: Array) -> Conditioned:
         """Condition all experts."""
         parts = [expert.condition(X) for expert in self.experts_.values()]
@@ -257,7 +263,7 @@ class Portfolio(Expert):
         """Whether X may have missing values."""
         if self.portfolio is None:
             return False
-        return all(get_expert(name).allows_nan() for name in self._names())
+        return all(self._new(name).allows_nan() for name in self._names())
 
     def describe(self) -> str:
         """Name for messages."""

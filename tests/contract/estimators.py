@@ -2,9 +2,9 @@
 
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from mcdensity import MCD
+from mcdensity import MCD, TableEstimator
 from mcdensity.baselines import get_estimator, list_estimators
-from mcdensity.discriminators import list_discriminators
+from mcdensity.experts import list_experts, portfolio_names
 
 # Small settings where a default would make the suite slow.
 QUICK = {
@@ -17,19 +17,21 @@ QUICK = {
 }
 QUICK |= {
     name: {"steps": 40, "width": 16}
-    for name in ("mlp", "mlp-plain", "resnet", "glu", "snn", "two-tower", "mixture")
+    for name in ("mlp", "mlp-plain", "resnet", "glu", "snn", "two-tower", "mixture", "flow")
 }
-QUICK["auto"] = {"portfolio": ("quadratic", "hist-gradient-boosting")}
+# The default, with all its experts, each a small one.
+QUICK["auto"] = {"portfolio": {name: QUICK.get(name, {}) for name in portfolio_names()}}
 
 ESTIMATORS = {
     f"MCD-{name}": MCD(discriminator=name, discriminator_params=QUICK.get(name), random_state=0)
-    for name in list_discriminators()
+    for name in list_experts()
 }
 ESTIMATORS |= {
     "MCD-iid": MCD(discriminator="quadratic", construction="iid", ratio=0.5, random_state=0),
     "MCD-learner": MCD(discriminator=LogisticRegression(), random_state=0),
     "MCD-regressor": MCD(discriminator=Ridge(), random_state=0),
     "MCD-auto-ratio": MCD(discriminator="quadratic", ratio="auto", random_state=0),
+    "TableEstimator": TableEstimator(MCD(discriminator="quadratic", random_state=0)),
 }
 
 
