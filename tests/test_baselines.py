@@ -28,8 +28,8 @@ from mcdensity.baselines import (
 from mcdensity.baselines.kernels import cde_losses, evaluation_rows
 from mcdensity.baselines.lscde import normal_equations
 from mcdensity.baselines.series import cosine_basis, repair
+from mcdensity.distribution import GaussianMixtureDistribution
 from mcdensity.marginals import KernelDensity
-from mcdensity.mixture import GaussianMixtureDistribution
 
 QUICK = {"steps": 60, "width": 8, "members": 2, "random_state": 0}
 

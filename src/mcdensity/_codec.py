@@ -29,7 +29,7 @@ _DEEPEST = 100
 
 # The classes and functions of this package that a file may name.
 _KNOWN = {
-    "mcdensity._loglinear": ("LogLinear",),
+    "mcdensity.distribution.loglinear": ("LogLinear",),
     "mcdensity.baselines.deepcde": ("DeepCDE",),
     "mcdensity.baselines.flexcode": ("FlexCode",),
     "mcdensity.baselines.flow": ("NormalizingFlow",),

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from mcdensity._loglinear import LogLinear
 from mcdensity._mixing import best_weights
 from mcdensity._validation import check_weights, weighted_quantile
+from mcdensity.distribution.loglinear import LogLinear
 from mcdensity.marginals.kde import KernelDensity
 
 __all__ = ["AdaptiveDensity"]
