@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcdensity.distribution.base import Array
-from mcdensity.distribution.loglinear import blocks, cap, is_shared
+from mcdensity.distribution.loglinear import blocks, cap, cell_means, is_shared
 
 __all__ = ["Group", "resolve"]
 
@@ -24,6 +24,10 @@ _EVEN_TOLERANCE = 8e-3
 _NEGLIGIBLE = _CELL_TOLERANCE / 20
 # Narrower cells count as having no width: their slopes could overflow.
 _LEAST_WIDTH = 1e-150
+# Jumps that may be off by less are left out: all together they do not matter.
+_LEAST_JUMP = 1e-6
+# What rises less is flat, and holds no jump.
+_LEAST_RISE = 1e-6
 _ROUNDS = 8
 _NEW_KNOTS = 64
 
@@ -77,12 +81,9 @@ def _examine(knots: Array, value: Array) -> _Findings:
     """Find the rows of a block that are not resolved, and place new knots in them."""
     relative = value - cap(value)
     width = np.diff(knots[:1] if is_shared(knots) else knots, axis=1)
-    rise = np.diff(relative, axis=1)
-    density = np.exp(relative, out=relative)
-    flat = np.abs(rise) < 1e-6
-    mass = np.diff(density, axis=1)
-    mass /= np.where(flat, 1.0, rise)
-    np.copyto(mass, density[:, 1:], where=flat)
+    rise = relative[:, 1:] - relative[:, :-1]
+    density = np.exp(relative)
+    mass = cell_means(relative, density)
     mass *= width
     total = mass.sum(axis=1, keepdims=True)
     mass /= total
@@ -97,15 +98,20 @@ def _examine(knots: Array, value: Array) -> _Findings:
     if len(doubtful):
         uneven = -missed[doubtful, None] * mass[doubtful]
         uneven[:, 1:-1] += error[doubtful]
-        largest = np.abs(uneven).max(axis=1)
-        furthest = np.abs(np.cumsum(uneven, axis=1)).max(axis=1)
-        active[doubtful] = (largest > _CELL_TOLERANCE) | (furthest > _TOTAL_TOLERANCE)
-    row, cell = np.nonzero((jump > 0) & ~flat[:, 1:-1])
+        failed = np.maximum(uneven.max(axis=1), -uneven.min(axis=1)) > _CELL_TOLERANCE
+        left = np.flatnonzero(~failed & (missed[doubtful] > _TOTAL_TOLERANCE))
+        if len(left):
+            furthest = np.abs(np.cumsum(uneven[left], axis=1)).max(axis=1)
+            failed[left] = furthest > _TOTAL_TOLERANCE
+        active[doubtful] = failed
+    # Far out, where there is next to no mass, rounding is full of jumps.
+    full = np.maximum(density[:, 1:-2], density[:, 2:-1])
+    full *= width[:, 1:-1]
+    row, cell = np.nonzero((jump > 0) & (full > _LEAST_JUMP * total))
     if len(row):
-        full = np.maximum(density[row, cell + 1], density[row, cell + 2])
-        wide = width[0, cell + 1] if len(width) == 1 else width[row, cell + 1]
-        full = full * wide / total[row, 0] - mass[row, cell + 1]
-        jumped = full * np.minimum(jump[row, cell] / np.abs(rise[row, cell + 1]), 0.5)
+        most = full[row, cell] / total[row, 0] - mass[row, cell + 1]
+        height = np.maximum(np.abs(rise[row, cell + 1]), _LEAST_RISE)
+        jumped = most * np.minimum(jump[row, cell] / height, 0.5)
         active |= np.bincount(row, jumped**2, len(value)) > _TOTAL_TOLERANCE**2
         error[row, cell] += jumped
     chosen = np.flatnonzero(active)

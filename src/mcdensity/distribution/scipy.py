@@ -74,11 +74,15 @@ class ScipyDistribution(ConditionalDistribution):
 
     def var(self) -> Array:
         """Variance of each row."""
-        return self._law.var()[:, 0]
+        with np.errstate(over="ignore"):
+            return self._law.var()[:, 0]
 
     def std(self) -> Array:
         """Standard deviation of each row."""
-        return self._law.std()[:, 0]
+        # scipy squares the scale, which overflows early.
+        shape = {k: v for k, v in self.parameters.items() if k not in ("loc", "scale")}
+        own = np.broadcast_to(self.family(**shape).std(), (len(self), 1))
+        return (own * self.parameters["scale"])[:, 0]
 
     def entropy(self) -> Array:
         """Differential entropy of each row, in nats."""
