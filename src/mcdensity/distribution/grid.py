@@ -26,6 +26,8 @@ __all__ = ["GridDistribution", "Reference", "on_grid"]
 # Knots between these powers of two are used as they are: fourth powers of numbers up to 2^250
 # can be computed.
 _LARGEST = 2.0**250
+# Half of the largest number: the difference of two such points is still a number.
+_FURTHEST = float(np.finfo(np.float64).max) / 2
 # Levels whose quantiles are the first knots of a law that is put on a grid: even where the mass
 # is, and a few far out, where `resolve` would see no bend.
 _FAR_LEVELS = np.array([1e-9, 1e-6, 1e-4])
@@ -290,12 +292,15 @@ def on_grid(distribution: ConditionalDistribution) -> GridDistribution:
     reach = np.abs(knots).max(axis=1, keepdims=True) * _BEYOND
     knots = np.maximum.accumulate(np.concatenate([-reach[:, ::-1], knots, reach], axis=1), axis=1)
 
-    def rowwise(rows: NDArray[np.intp], y: Array) -> Array:
-        return distribution[rows]._logpdf(middle[rows] + spread[rows] * y)
+    def points(rows: NDArray[np.intp], z: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.clip(middle[rows] + spread[rows] * z, -_FURTHEST, _FURTHEST)
+
+    def rowwise(rows: NDArray[np.intp], z: Array) -> Array:
+        return distribution[rows]._logpdf(points(rows, z))
 
     value = rowwise(np.arange(n), knots)
     groups = [
-        Group(g.rows, middle[g.rows] + spread[g.rows] * g.knots, g.value)
-        for g in resolve(knots, value, rowwise)
+        Group(g.rows, points(g.rows, g.knots), g.value) for g in resolve(knots, value, rowwise)
     ]
     return object.__new__(GridDistribution)._set_groups(groups, None)

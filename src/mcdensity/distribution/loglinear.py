@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mcdensity.distribution.base import Array
 
-__all__ = ["LogLinear", "at", "blocks", "cap", "cell_means", "is_shared", "search"]
+__all__ = ["LogLinear", "at", "blocks", "cap", "cell_means", "is_shared", "scratch", "search"]
 
 # exp(-700) is the smallest round power that is still a normal number.
 _FLOOR = 700.0
@@ -38,14 +38,27 @@ def is_shared(rows: Array) -> bool:
     return len(rows) > 1 and rows.strides[0] == 0
 
 
+def _block_rows(row_size: int) -> int:
+    return max(1, _BLOCK // max(row_size, 1))
+
+
 def blocks(n_rows: int, row_size: int) -> Iterator[slice]:
     """Divide rows into blocks that stay in the cache."""
-    step = max(1, _BLOCK // max(row_size, 1))
+    step = _block_rows(row_size)
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
 
 
-def cell_means(value: Array, density: Array | None = None) -> Array:
+def scratch(arrays: int, n_rows: int, row_size: int) -> Array:
+    """Memory for the largest of the blocks, used again for each of them.
+
+    Arrays that come and go with each block are given back to the system and asked for anew, which
+    took half of the time.
+    """
+    return np.empty((arrays, min(n_rows, _block_rows(row_size)), row_size))
+
+
+def cell_means(value: Array, density: Array | None = None, work: Array | None = None) -> Array:
     """Mean of a density over each cell between knots, where its logarithm is linear.
 
     Parameters
@@ -54,26 +67,30 @@ def cell_means(value: Array, density: Array | None = None) -> Array:
         Log-densities at the knots.
     density : ndarray of shape (n, K), optional
         Their exponentials, where they are at hand.
+    work : ndarray of shape (4, n, K - 1), optional
+        Memory to use; the first of the four arrays is the result.
     """
     density = np.exp(value) if density is None else density
+    if work is None:
+        work = np.empty((4, len(value), value.shape[1] - 1))
+    mean, rise, x, series = work
     low, high = density[:, :-1], density[:, 1:]
-    rise = value[:, 1:] - value[:, :-1]
-    mean = high - low
-    x = rise * rise
+    np.subtract(value[:, 1:], value[:, :-1], out=rise)
+    np.subtract(high, low, out=mean)
+    np.multiply(rise, rise, out=x)
     small = x < _SMALL_RISE**2
     np.copyto(rise, 1.0, where=small)
     mean /= rise
     # (e^b - e^a) / (b - a) is the mean of e^a and e^b times tanh(x) / x, x = (b - a) / 2, which is
     # 1 - x^2 / 3 + 2 x^4 / 15 - 17 x^6 / 315.
     x *= -0.25
-    series = x * (17 / 315)
-    series += 2 / 15
-    series *= x
-    series += 1 / 3
-    series *= x
+    np.multiply(x, 17 / 315, out=series)
+    for coefficient in (2 / 15, 1 / 3):
+        series += coefficient
+        series *= x
     series += 1
     series *= 0.5
-    series *= low + high
+    series *= np.add(low, high, out=x)
     np.copyto(mean, series, where=small)
     return mean
 
@@ -165,11 +182,14 @@ class LogLinear:
         self.outside = np.zeros((n, 2))
         self.rate = np.full((n, 2), np.inf)
         width = np.diff(knots[:1], axis=1) if is_shared(knots) else None
+        memory = scratch(5, n, size)
         for rows in blocks(n, size):
             value, mass = self.value[rows], self.mass[rows]
+            work = memory[:, : len(value)]
             value -= cap(value)
             w = np.diff(knots[rows], axis=1) if width is None else width
-            np.multiply(cell_means(value), w, out=mass)
+            density = np.exp(value, out=work[0])
+            np.multiply(cell_means(value, density, work[1:, :, 1:]), w, out=mass)
             total = mass.sum(axis=1, keepdims=True)
             if tails:
                 rate = self._tail_rates(knots[rows], value, w)

@@ -52,25 +52,26 @@ class GaussianMixtureDistribution(ConditionalDistribution):
             raise ValueError("weights must not be negative, nor all zero in a row.")
         self.weights = weights / weights.sum(axis=1, keepdims=True)
         self.means, self.scales = means, scales
+        # Whether all rows have the same means and scales.
+        self._common = is_shared(means) and is_shared(scales)
 
     def __len__(self) -> int:
         return len(self.weights)
 
-    @property
-    def _common(self) -> bool:
-        """Whether all rows have the same means and scales."""
-        return is_shared(self.means) and is_shared(self.scales)
+    def _like(self, weights: Array, means: Array, scales: Array) -> GaussianMixtureDistribution:
+        """Build rows that are computed as these are, also where only one is left."""
+        new = GaussianMixtureDistribution(weights, means, scales)
+        new._common = self._common
+        return new
 
     def _take(self, rows: NDArray[np.intp]) -> GaussianMixtureDistribution:
         if self._common:
-            return GaussianMixtureDistribution(self.weights[rows], self.means[:1], self.scales[:1])
-        return GaussianMixtureDistribution(self.weights[rows], self.means[rows], self.scales[rows])
+            return self._like(self.weights[rows], self.means[:1], self.scales[:1])
+        return self._like(self.weights[rows], self.means[rows], self.scales[rows])
 
     def _rescaled(self, loc: float, scale: float) -> GaussianMixtureDistribution:
         rows = slice(1) if self._common else slice(None)
-        return GaussianMixtureDistribution(
-            self.weights, loc + scale * self.means[rows], scale * self.scales[rows]
-        )
+        return self._like(self.weights, loc + scale * self.means[rows], scale * self.scales[rows])
 
     def _joined(self, others: Sequence[Any]) -> GaussianMixtureDistribution:
         parts = [self, *others]
@@ -101,6 +102,12 @@ class GaussianMixtureDistribution(ConditionalDistribution):
         out = np.empty(y.shape)
         if out.size == 0:
             return out
+        with np.errstate(over="ignore"):  # an infinite distance is as good as a large one
+            return self._summed(y, function, weights, out)
+
+    def _summed(
+        self, y: Array, function: Callable[[Array], object], weights: Array, out: Array
+    ) -> Array:
         if self._common and is_shared(y):
             # All rows have the same kernels at the same points: the rest is a product.
             step = max(1, _MATRIX // weights.shape[1])
@@ -214,8 +221,7 @@ class GaussianMixtureDistribution(ConditionalDistribution):
 
     def _bracket(self, q: Array, first: float, last: float) -> tuple[Array, Array, Array]:
         """Start, and limits below and above, of quantiles, from the distribution on a grid."""
-        centers = self.means[0][self.weights.any(axis=0)]
-        inner = np.quantile(centers, np.linspace(0, 1, 192))
+        inner = np.quantile(self.means[0], np.linspace(0, 1, 192))
         reach = self.scales[0].max() * np.array([0.5, 1, 2, 4, 8])
         outer = np.concatenate([[first, last], inner[0] - reach, inner[-1] + reach])
         grid = np.unique(np.concatenate([outer, inner, np.linspace(inner[0], inner[-1], 192)]))
@@ -271,7 +277,7 @@ class GaussianMixtureDistribution(ConditionalDistribution):
         if not unusual.any():
             return self, np.ones((len(self), 1))
         unit = np.where(unusual, 2.0 ** np.floor(np.log2(largest)), 1.0)
-        law = GaussianMixtureDistribution(self.weights, means / unit, scales / unit)
+        law = self._like(self.weights, means / unit, scales / unit)
         return law, np.broadcast_to(unit, (len(self), 1))
 
     def as_grid(self) -> GridDistribution:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcdensity.distribution.base import Array
-from mcdensity.distribution.loglinear import blocks, cap, cell_means, is_shared
+from mcdensity.distribution.loglinear import blocks, cap, is_shared, scratch
 
 __all__ = ["Group", "resolve"]
 
@@ -20,16 +20,18 @@ Rows = NDArray[np.intp]
 _CELL_TOLERANCE = 2e-4
 _TOTAL_TOLERANCE = 1e-3
 _EVEN_TOLERANCE = 8e-3
-# Cells whose error is below this share of the tolerance get no knots.
+# Cells whose error is below this get no knots.
 _NEGLIGIBLE = _CELL_TOLERANCE / 20
 # Narrower cells count as having no width: their slopes could overflow.
 _LEAST_WIDTH = 1e-150
-# Jumps that may be off by less are left out: all together they do not matter.
-_LEAST_JUMP = 1e-6
 # What rises less is flat, and holds no jump.
 _LEAST_RISE = 1e-6
 _ROUNDS = 8
 _NEW_KNOTS = 64
+
+
+# Arrays that `_examine` works with.
+_ARRAYS = 8
 
 
 class Group(NamedTuple):
@@ -48,7 +50,7 @@ class _Findings(NamedTuple):
     cell: Rows
 
 
-def _bends(width: Array, rise: Array, mass: Array) -> tuple[Array, Array]:
+def _bends(width: Array, rise: Array, mass: Array, work: Array) -> tuple[Array, Array]:
     """Estimate the share of the mass of each inner cell that the log-linear rule may miss.
 
     The two neighbouring cells, prolonged into a cell, lie above or below its own straight line by
@@ -58,12 +60,15 @@ def _bends(width: Array, rise: Array, mass: Array) -> tuple[Array, Array]:
 
     Returns the error of bends, and the smaller of `left` and `right` where there is a jump, else 0.
     """
+    slope, kink, left, right = work
     inverse = np.divide(1.0, width, out=np.zeros_like(width), where=width > _LEAST_WIDTH)
-    kink = np.diff(rise * inverse, axis=1)
+    np.multiply(rise, inverse, out=slope)
+    kink = np.subtract(slope[:, 1:], slope[:, :-1], out=kink[:, 1:])
     half = width[:, 1:-1] * -0.5
-    left, right = kink[:, :-1] * half, kink[:, 1:] * half
-    product = left * right
-    bend = left + right
+    left = np.multiply(kink[:, :-1], half, out=left[:, 2:])
+    right = np.multiply(kink[:, 1:], half, out=right[:, 2:])
+    product = np.multiply(left, right, out=slope[:, 2:])
+    bend = np.add(left, right, out=kink[:, 1:])
     np.copyto(bend, np.inf, where=product <= 0)
     np.divide(product, bend, out=bend)
     bend *= 0.5
@@ -77,24 +82,33 @@ def _bends(width: Array, rise: Array, mass: Array) -> tuple[Array, Array]:
     return missed, jump
 
 
-def _examine(knots: Array, value: Array) -> _Findings:
+def _examine(knots: Array, value: Array, memory: Array) -> _Findings:
     """Find the rows of a block that are not resolved, and place new knots in them."""
-    relative = value - cap(value)
+    work = memory[:, : len(value)]
+    relative = np.subtract(value, cap(value), out=work[0])
     width = np.diff(knots[:1] if is_shared(knots) else knots, axis=1)
-    rise = relative[:, 1:] - relative[:, :-1]
-    density = np.exp(relative)
-    mass = cell_means(relative, density)
+    density = np.exp(relative, out=work[1])
+    rise = np.subtract(relative[:, 1:], relative[:, :-1], out=work[7, :, 1:])
+    # The mass of a cell, exact enough for an error: a flat one has the density of its end.
+    mass = np.subtract(density[:, 1:], density[:, :-1], out=work[2, :, 1:])
+    flat = np.abs(rise, out=work[3, :, 1:]) < _LEAST_RISE
+    np.copyto(mass, density[:, 1:], where=flat)
+    np.copyto(rise, 1.0, where=flat)
+    mass /= rise
+    np.copyto(rise, 0.0, where=flat)
     mass *= width
     total = mass.sum(axis=1, keepdims=True)
     mass /= total
 
-    error, jump = _bends(width, rise, mass)
+    error, jump = _bends(width, rise, mass, work[3:7, :, 1:])
     # Bends miss mass of one sign, which adds up; but what is missed everywhere alike, as of a
     # normal density, only changes the constant. The places of jumps are off at random.
     missed = error.sum(axis=1)
     active = missed > _EVEN_TOLERANCE
-    # No cell, and no sum of cells, is off by more than the whole row.
-    doubtful = np.flatnonzero((missed > _CELL_TOLERANCE) & ~active)
+    # A difference of positive numbers is no larger than both, nor is a sum of such differences.
+    largest = np.maximum(error.max(axis=1), missed * mass.max(axis=1))
+    doubtful = (largest > _CELL_TOLERANCE) | (missed > _TOTAL_TOLERANCE)
+    doubtful = np.flatnonzero(doubtful & ~active)
     if len(doubtful):
         uneven = -missed[doubtful, None] * mass[doubtful]
         uneven[:, 1:-1] += error[doubtful]
@@ -105,9 +119,9 @@ def _examine(knots: Array, value: Array) -> _Findings:
             failed[left] = furthest > _TOTAL_TOLERANCE
         active[doubtful] = failed
     # Far out, where there is next to no mass, rounding is full of jumps.
-    full = np.maximum(density[:, 1:-2], density[:, 2:-1])
+    full = np.maximum(density[:, 1:-2], density[:, 2:-1], out=work[6, :, 3:])
     full *= width[:, 1:-1]
-    row, cell = np.nonzero((jump > 0) & (full > _LEAST_JUMP * total))
+    row, cell = np.nonzero((jump > 0) & (full > _NEGLIGIBLE * total))
     if len(row):
         most = full[row, cell] / total[row, 0] - mass[row, cell + 1]
         height = np.maximum(np.abs(rise[row, cell + 1]), _LEAST_RISE)
@@ -115,6 +129,8 @@ def _examine(knots: Array, value: Array) -> _Findings:
         active |= np.bincount(row, jumped**2, len(value)) > _TOTAL_TOLERANCE**2
         error[row, cell] += jumped
     chosen = np.flatnonzero(active)
+    if len(chosen) == 0:
+        return _Findings(active, np.empty((0, _NEW_KNOTS)), np.empty((0, _NEW_KNOTS), np.intp))
     chosen = chosen[(error[chosen] > _NEGLIGIBLE).any(axis=1)]
     active[:] = False
     active[chosen] = True
@@ -174,7 +190,8 @@ def resolve(knots: Array, value: Array, evaluate: Callable[[Rows, Array], Array]
     knots = np.broadcast_to(knots, value.shape)
     done: list[Group] = []
     for _ in range(_ROUNDS):
-        found = [_examine(knots[b], value[b]) for b in blocks(*value.shape)]
+        memory = scratch(_ARRAYS, *value.shape)
+        found = [_examine(knots[b], value[b], memory) for b in blocks(*value.shape)]
         if not found:
             break
         active = np.concatenate([f.active for f in found])
