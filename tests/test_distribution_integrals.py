@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from distributions import DISTRIBUTIONS, HEAVY
 from scipy import stats
 
+from distributions import DISTRIBUTIONS, HEAVY
 from mcdensity.baselines import FlexCode
 from mcdensity.distribution import GaussianMixtureDistribution, GridDistribution
 

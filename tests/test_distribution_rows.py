@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from distributions import DISTRIBUTIONS
 from scipy import stats
 
 import mcdensity
+from distributions import DISTRIBUTIONS
 from mcdensity.distribution import (
     ConditionalDistribution,
     GaussianMixtureDistribution,

@@ -67,7 +67,7 @@ class GridDistribution(ConditionalDistribution):
     ) -> None:
         knots = np.asarray(knots, dtype=np.float64)
         group = Group(np.arange(len(knots)), knots, log_density)
-        self._set_groups([group], reference, loc, scale)
+        self._set_groups([group], reference, loc, scale, own=False)
 
     def _set(
         self, law: Ragged, reference: Reference | None, loc: float, scale: float
@@ -81,15 +81,18 @@ class GridDistribution(ConditionalDistribution):
         reference: Reference | None,
         loc: float = 0.0,
         scale: float = 1.0,
+        own: bool = True,
     ) -> GridDistribution:
+        """Set the rows; the values of the groups are overwritten if they are its own."""
         unit = 1.0
         if reference is None:
             # In units of a power of two, which changes no digit, nothing overflows.
             largest = max((np.abs(g.knots).max(initial=0.0) for g in groups), default=0.0)
             if largest > _LARGEST or 0 < largest < 1 / _LARGEST:
                 unit = float(2.0 ** np.floor(np.log2(largest)))
+        tails = reference is None
         laws = [
-            LogLinear(g.knots if unit == 1 else g.knots / unit, g.value, tails=reference is None)
+            LogLinear(g.knots if unit == 1 else g.knots / unit, g.value, tails=tails, in_place=own)
             for g in groups
         ]
         law = Ragged(laws, [group.rows for group in groups])

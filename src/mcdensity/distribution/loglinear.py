@@ -172,12 +172,17 @@ class LogLinear:
         Log-densities at the knots up to a constant per row.
     tails : bool, default True
         Whether the density goes on beyond the outer knots, falling exponentially; else it ends.
+    in_place : bool, default False
+        Whether `log_density` may be overwritten, which saves a copy.
     """
 
-    def __init__(self, knots: Array, log_density: Array, *, tails: bool = True) -> None:
+    def __init__(
+        self, knots: Array, log_density: Array, *, tails: bool = True, in_place: bool = False
+    ) -> None:
         n, size = log_density.shape
         self.tails, self.knots = tails, knots
-        self.value = np.array(log_density, dtype=np.float64, order="C")
+        copy = None if in_place else True
+        self.value = np.array(log_density, dtype=np.float64, order="C", copy=copy)
         self.mass = np.empty((n, size - 1))
         self.outside = np.zeros((n, 2))
         self.rate = np.full((n, 2), np.inf)

@@ -201,8 +201,8 @@ class ConditionalDistribution(Distribution):
             return function(y)
         raise ValueError(
             f"{name} must be a scalar, of shape ({n},) with one value per row, or of shape "
-            f"({n}, m); got shape {y.shape}. For values that all rows share use pdf_grid, cdf_grid or "
-            "ppf_grid."
+            f"({n}, m); got shape {y.shape}. For values that all rows share use pdf_grid, "
+            "cdf_grid or ppf_grid."
         )
 
     def _shared(self, values: ArrayLike, name: str) -> Array:
