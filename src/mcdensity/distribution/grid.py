@@ -29,10 +29,13 @@ _LARGEST = 2.0**250
 # Half of the largest number: the difference of two such points is still a number.
 _FURTHEST = float(np.finfo(np.float64).max) / 2
 # Levels whose quantiles are the first knots of a law that is put on a grid: even where the mass
-# is, and a few far out, where `resolve` would see no bend.
+# is, and a few far out, where `resolve` would see no bend. Regions of 0.9 of mixtures of twelve
+# normals miss less than 1e-3 with 31, 63, 125 and 251 even levels; those of mixtures of 200 narrow
+# kernels miss up to 0.022, 0.016, 0.006 and 0.003, and 251 levels take twice as long as 125.
 _FAR_LEVELS = np.array([1e-9, 1e-6, 1e-4])
 _LEVELS = np.concatenate([_FAR_LEVELS, np.linspace(0.002, 0.998, 125), 1 - _FAR_LEVELS[::-1]])
-# Beyond the quantiles: so many times their distance from the median.
+# Beyond the quantiles: so many times their distance from the median. What lies there is less than
+# 1e-9, so that three points do.
 _BEYOND = np.array([1.5, 3.0, 10.0])
 
 

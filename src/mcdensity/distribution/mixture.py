@@ -18,12 +18,15 @@ from mcdensity.distribution.univariate import ConditionalDistribution
 
 __all__ = ["GaussianMixtureDistribution"]
 
+# Mixtures of 20 to 30 normals, smooth or with scales of 1e-10 of their distances, took up to 60.
 _ITERATIONS = 150
 # Means and scales from 2^-250 to 2^250 are used as they are: their fourth powers are numbers.
 _LARGEST = 2.0**250
-# Below this a density is computed in logarithms.
+# Below this a density is computed in logarithms: some of its terms may have underflowed.
 _TINY = 1e-290
-# Numbers worked at once: component by component, in the cache; and as a matrix.
+# Numbers worked at once: component by component, in the cache; and as a matrix. Of 2^12 to 2^18
+# and of 2^17 to 2^23, with 1000 rows of 20 components and 500 rows that share 1000 components, all
+# took 129 to 147 ms and 107 to 123 ms; the larger ones need more memory.
 _CACHE = 1 << 14
 _MATRIX = 1 << 21
 

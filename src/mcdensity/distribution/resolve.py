@@ -16,7 +16,9 @@ __all__ = ["Group", "resolve"]
 Rows = NDArray[np.intp]
 
 # A row is resolved when neither the mass of a cell nor that left of a knot may be off by more, and
-# the density itself by no more than the last.
+# the density itself by no more than the last. Tried with a normal law, a narrow one, t3, Laplace,
+# uniform, exponential and skew normal laws on a normal reference: with these the distribution
+# function was off by 2e-4 at most, with four times as much by 5e-4, with a quarter by 1e-4.
 _CELL_TOLERANCE = 2e-4
 _TOTAL_TOLERANCE = 1e-3
 _EVEN_TOLERANCE = 8e-3
@@ -26,7 +28,10 @@ _NEGLIGIBLE = _CELL_TOLERANCE / 20
 _LEAST_WIDTH = 1e-150
 # What rises less is flat, and holds no jump.
 _LEAST_RISE = 1e-6
+# A normal law of a width of 1e-7 of the reference's needs five rounds, the others two.
 _ROUNDS = 8
+# With 16, 32, 64 and 128 the laws above were off by up to 1e-3, 5e-4, 2e-4 and 8e-5, and had up to
+# 240, 256, 320 and 448 knots.
 _NEW_KNOTS = 64
 
 
