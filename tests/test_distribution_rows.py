@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import mcdensity
-from distributions import DISTRIBUTIONS
+from distributions import DISTRIBUTIONS, SCORES, adaptive
 from mcdensity.distribution import (
     ConditionalDistribution,
     GaussianMixtureDistribution,
@@ -134,3 +134,29 @@ def test_names_of_the_package():
     law = DISTRIBUTIONS["mixture"]()
     assert isinstance(law, ConditionalDistribution)
     assert isinstance(law.as_grid(), GridDistribution)
+
+
+@pytest.mark.parametrize("reference", [None, stats.norm(), stats.t(3), adaptive()])
+def test_rows_that_are_resolved_apart(reference):
+    """Rows with few knots, beside rows with many, or joined to them, stay what they are."""
+    loc = np.array([[0.0], [0.3], [0.1]])
+    scale = np.array([[1.0], [1e-5], [0.4]])
+    knots = np.linspace(-8, 8, 150) if reference is None else np.unique(reference.ppf(SCORES))
+
+    def build(chosen):
+        def rowwise(rows, y):
+            return stats.t(3).logpdf((y - loc[chosen[rows]]) / scale[chosen[rows]])
+
+        return GridDistribution.from_log_density(rowwise, knots, len(chosen), reference=reference)
+
+    together = build(np.arange(3))
+    alone = [build(np.array([i])) for i in range(3)]
+    joined = alone[0]._joined(alone[1:])
+    for method in METHODS.values():
+        expected = np.concatenate([method(law) for law in alone])
+        assert not np.isnan(expected).any()
+        close(method(together), expected)
+        close(method(joined), expected)
+    for i, region in enumerate(joined.hpd(0.8)):
+        close(alone[i].hpd(0.8)[0], region)
+        close(together.hpd(0.8)[i], region)
