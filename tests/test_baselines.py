@@ -23,7 +23,7 @@ from mcdensity.baselines import (
     list_estimators,
 )
 from mcdensity.baselines.kernels import evaluation_rows
-from mcdensity.mixture import GaussianMixtureDistribution
+from mcdensity.distribution import GaussianMixtureDistribution
 from samples import QUICK, bent
 
 # Registry.

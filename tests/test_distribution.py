@@ -6,9 +6,8 @@ from scipy import stats
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from mcdensity.distribution import GridDistribution
+from mcdensity.distribution import GaussianMixtureDistribution, GridDistribution
 from mcdensity.marginals import KernelDensity
-from mcdensity.mixture import GaussianMixtureDistribution
 
 
 class NormalReference:

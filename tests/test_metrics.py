@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from mcdensity import MCD, metrics
-from mcdensity.mixture import GaussianMixtureDistribution
+from mcdensity.distribution import GaussianMixtureDistribution
 from mcdensity.simulators import get_simulator
 
 MEAN = np.array([[0.0], [1.0], [-2.0], [0.5]])

@@ -8,8 +8,8 @@ pytest.importorskip("matplotlib")
 
 from browser import ask
 from mcdensity import MCD, TableEstimator, metrics
+from mcdensity.distribution import GaussianMixtureDistribution
 from mcdensity.estimator import ConditionalEstimator
-from mcdensity.mixture import GaussianMixtureDistribution
 from mcdensity.report import build_report, evaluate, write_report
 
 RNG = np.random.default_rng(0)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mcdensity.distribution import GaussianMixtureDistribution
 from mcdensity.metrics import kl, log_likelihood
-from mcdensity.mixture import GaussianMixtureDistribution
 from mcdensity.simulators import get_simulator, list_simulators
 
 NAMES = list_simulators()

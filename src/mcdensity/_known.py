@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 # Of this package. What is listed here is imported when a file names it.
 _KNOWN = {
-    "mcdensity._loglinear": ("LogLinear",),
+    "mcdensity.distribution.loglinear": ("LogLinear",),
     "mcdensity.baselines.deepcde": ("DeepCDE",),
     "mcdensity.baselines.flexcode": ("FlexCode",),
     "mcdensity.baselines.flow": ("NormalizingFlow",),

@@ -78,9 +78,9 @@ class Portfolio(Expert):
     ----------
     portfolio : str, sequence of str or dict, optional
         Names of experts; a dict has their parameters too, such as ``{"quadratic": {"C": 1.0},
-        "mixture": {"steps": 500}}``. By default those that are registered for it: "quadratic", "mixture",
-        "flow", "mlp", "two-tower" and "hist-gradient-boosting", and where trees help "catboost"
-        (or "xgboost", or "lightgbm", the first that is installed). With more than two million pairs
+        "mixture": {"steps": 500}}``. By default those that are registered for it: "quadratic",
+        "mixture", "flow", "mlp", "two-tower" and "hist-gradient-boosting", and where trees help
+        "catboost" (or "xgboost", or "lightgbm", the first that is installed). With more than two million pairs
         only those that do not need all pairs at once.
     verbose : bool, default False
 

@@ -9,7 +9,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:ratio=:UserWarning")
 ESTIMATORS = QUICK | FULL
 # The checks of one estimator share its fit: they belong on one worker.
 PARAMS = [
-    pytest.param(name, marks=[pytest.mark.xdist_group(name), *([pytest.mark.slow] * (name in FULL))])
+    pytest.param(
+        name, marks=[pytest.mark.xdist_group(name), *([pytest.mark.slow] * (name in FULL))]
+    )
     for name in ESTIMATORS
 ]
 

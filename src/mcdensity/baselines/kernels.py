@@ -10,9 +10,8 @@ from scipy.sparse import csr_matrix
 from scipy.stats import norm
 
 from mcdensity._validation import check_number, weighted_quantile
-from mcdensity.distribution import ConditionalDistribution
+from mcdensity.distribution import ConditionalDistribution, GaussianMixtureDistribution
 from mcdensity.estimator import ConditionalEstimator
-from mcdensity.mixture import GaussianMixtureDistribution
 
 __all__ = ["FEW", "WeightedKernelEstimator", "cde_losses", "check_bandwidth", "evaluation_rows"]
 

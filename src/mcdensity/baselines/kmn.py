@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from mcdensity._validation import check_integer
 from mcdensity.baselines.neural import NeuralEstimator, ParameterNetwork
-from mcdensity.distribution import ConditionalDistribution
-from mcdensity.mixture import GaussianMixtureDistribution
+from mcdensity.distribution import ConditionalDistribution, GaussianMixtureDistribution
 
 __all__ = ["KMN"]
 

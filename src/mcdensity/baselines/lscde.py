@@ -19,9 +19,8 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from mcdensity._validation import as_generator, check_integer, check_number
 from mcdensity.baselines.kernels import check_bandwidth
-from mcdensity.distribution import ConditionalDistribution
+from mcdensity.distribution import ConditionalDistribution, GaussianMixtureDistribution
 from mcdensity.estimator import ConditionalEstimator
-from mcdensity.mixture import GaussianMixtureDistribution
 
 __all__ = ["LSCDE"]
 

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from mcdensity._validation import check_integer, weighted_quantile
 from mcdensity.baselines.neural import NeuralEstimator, ParameterNetwork
-from mcdensity.distribution import ConditionalDistribution
-from mcdensity.mixture import GaussianMixtureDistribution
+from mcdensity.distribution import ConditionalDistribution, GaussianMixtureDistribution
 
 __all__ = ["MDN"]
 

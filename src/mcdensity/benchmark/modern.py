@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcdensity._validation import require
+from mcdensity.distribution import GaussianMixtureDistribution
 from mcdensity.estimator import ConditionalEstimator
-from mcdensity.mixture import GaussianMixtureDistribution
 
 __all__ = ["MODERN"]
 

@@ -10,9 +10,9 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from mcdensity._folds import assign_folds
-from mcdensity._loglinear import LogLinear
 from mcdensity._mixing import best_weights
 from mcdensity._validation import check_weights, weighted_quantile
+from mcdensity.distribution.loglinear import LogLinear
 from mcdensity.marginals.kde import KernelDensity
 
 __all__ = ["AdaptiveDensity"]

@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mcdensity._loglinear import LogLinear
 from mcdensity._validation import check_weights, weighted_quantile
+from mcdensity.distribution.loglinear import LogLinear
 from mcdensity.marginals.base import Marginal
 
 __all__ = ["KernelDensity"]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from mcdensity._loglinear import LogLinear
 from mcdensity._validation import check_weights, weighted_quantile
+from mcdensity.distribution.loglinear import LogLinear
 from mcdensity.marginals.kde import KernelDensity
 
 __all__ = ["TailedDensity"]

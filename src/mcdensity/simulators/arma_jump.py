@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.signal import lfilter
 
 from mcdensity._validation import as_generator
-from mcdensity.distribution import ConditionalDistribution
-from mcdensity.mixture import GaussianMixtureDistribution
+from mcdensity.distribution import ConditionalDistribution, GaussianMixtureDistribution
 from mcdensity.simulators.base import Simulator, check_size
 
 __all__ = ["ARMAJump"]

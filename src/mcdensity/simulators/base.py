@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
 
@@ -12,9 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import validate_data
 
 from mcdensity._validation import as_generator
-from mcdensity.distribution import ConditionalDistribution, GridDistribution
+from mcdensity.distribution import ConditionalDistribution, ScipyDistribution
 from mcdensity.estimator import ConditionalEstimator
-from mcdensity.mixture import on_grid
 from mcdensity.target import TargetSpace
 
 __all__ = ["Oracle", "ScipyDistribution", "Simulator"]
@@ -117,75 +115,6 @@ def check_size(n: int) -> int:
     if int(n) != n or n < 1:
         raise ValueError(f"A size must be a positive integer, got {n!r}.")
     return int(n)
-
-
-class ScipyDistribution(ConditionalDistribution):
-    """Distributions of a family of scipy's, with parameters of shape (n, 1).
-
-    Parameters
-    ----------
-    family : scipy.stats.rv_continuous
-    loc, scale : ndarray of shape (n, 1)
-    **shape : ndarray of shape (n, 1)
-        The family's other parameters.
-    """
-
-    def __init__(self, family: Any, loc: Array, scale: Array, **shape: Array) -> None:
-        self.family = family
-        self.parameters = {"loc": loc, "scale": np.broadcast_to(scale, loc.shape), **shape}
-        self._law = family(**self.parameters)
-
-    def __len__(self) -> int:
-        return len(self.parameters["loc"])
-
-    def _changed(self, **change: Array) -> ScipyDistribution:
-        return ScipyDistribution(self.family, **(self.parameters | change))
-
-    def _take(self, rows: NDArray[np.intp]) -> ScipyDistribution:
-        return self._changed(**{name: value[rows] for name, value in self.parameters.items()})
-
-    def _rescaled(self, loc: float, scale: float) -> ScipyDistribution:
-        own = self.parameters
-        return self._changed(loc=loc + scale * own["loc"], scale=scale * own["scale"])
-
-    def _joined(self, others: Sequence[Any]) -> ScipyDistribution:
-        parts = [self, *others]
-        return self._changed(
-            **{k: np.concatenate([p.parameters[k] for p in parts]) for k in self.parameters}
-        )
-
-    def _logpdf(self, y: Array) -> Array:
-        return self._law.logpdf(y)
-
-    def _cdf(self, y: Array) -> Array:
-        return self._law.cdf(y)
-
-    def _sf(self, y: Array) -> Array:
-        return self._law.sf(y)
-
-    def _ppf(self, q: Array) -> Array:
-        return self._law.ppf(q)
-
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
-        """Draw `n_samples` values from each row's distribution, shape (n, n_samples)."""
-        rng = as_generator(random_state)
-        return self._law.rvs(size=(len(self), n_samples), random_state=rng)
-
-    def mean(self) -> Array:
-        """Expectation of each row."""
-        return self._law.mean()[:, 0]
-
-    def var(self) -> Array:
-        """Variance of each row."""
-        return self._law.var()[:, 0]
-
-    def entropy(self) -> Array:
-        """Differential entropy of each row, in nats."""
-        return np.broadcast_to(self._law.entropy(), (len(self), 1))[:, 0]
-
-    def as_grid(self) -> GridDistribution:
-        """Return the same distributions on a grid."""
-        return on_grid(self)
 
 
 class Oracle(ConditionalEstimator):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mcdensity.distribution import ConditionalDistribution
-from mcdensity.mixture import GaussianMixtureDistribution
+from mcdensity.distribution import ConditionalDistribution, GaussianMixtureDistribution
 from mcdensity.simulators.base import Simulator
 
 __all__ = ["BasicLinear"]

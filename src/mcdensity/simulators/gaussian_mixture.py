@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from mcdensity.distribution import ConditionalDistribution
-from mcdensity.mixture import GaussianMixtureDistribution
+from mcdensity.distribution import ConditionalDistribution, GaussianMixtureDistribution
 from mcdensity.simulators.base import Simulator
 
 __all__ = ["GaussianMixture"]

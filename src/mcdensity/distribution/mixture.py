@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import comb
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, ndtr, ndtri
 
-from mcdensity._loglinear import is_shared
 from mcdensity._validation import as_generator
-from mcdensity.distribution import ConditionalDistribution, GridDistribution
+from mcdensity.distribution.base import Array
+from mcdensity.distribution.grid import GridDistribution, on_grid
+from mcdensity.distribution.loglinear import is_shared, search
+from mcdensity.distribution.univariate import ConditionalDistribution
 
 __all__ = ["GaussianMixtureDistribution"]
 
-Array = NDArray[np.float64]
-
+# Mixtures of 20 to 30 normals, smooth or with scales of 1e-10 of their distances, took up to 60.
 _ITERATIONS = 150
-# Below this a density is computed in logarithms.
+# Means and scales from 2^-250 to 2^250 are used as they are: their fourth powers are numbers.
+_LARGEST = 2.0**250
+# Below this a density is computed in logarithms: some of its terms may have underflowed.
 _TINY = 1e-290
-# Numbers worked at once: component by component, in the cache; and as a matrix.
+# Numbers worked at once: component by component, in the cache; and as a matrix. Of 2^12 to 2^18
+# and of 2^17 to 2^23, with 1000 rows of 20 components and 500 rows that share 1000 components, all
+# took 129 to 147 ms and 107 to 123 ms; the larger ones need more memory.
 _CACHE = 1 << 14
 _MATRIX = 1 << 21
 
@@ -49,25 +55,26 @@ class GaussianMixtureDistribution(ConditionalDistribution):
             raise ValueError("weights must not be negative, nor all zero in a row.")
         self.weights = weights / weights.sum(axis=1, keepdims=True)
         self.means, self.scales = means, scales
+        # Whether all rows have the same means and scales.
+        self._common = is_shared(means) and is_shared(scales)
 
     def __len__(self) -> int:
         return len(self.weights)
 
-    @property
-    def _common(self) -> bool:
-        """Whether all rows have the same means and scales."""
-        return is_shared(self.means) and is_shared(self.scales)
+    def _like(self, weights: Array, means: Array, scales: Array) -> GaussianMixtureDistribution:
+        """Build rows that are computed as these are, also where only one is left."""
+        new = GaussianMixtureDistribution(weights, means, scales)
+        new._common = self._common
+        return new
 
     def _take(self, rows: NDArray[np.intp]) -> GaussianMixtureDistribution:
         if self._common:
-            return GaussianMixtureDistribution(self.weights[rows], self.means[:1], self.scales[:1])
-        return GaussianMixtureDistribution(self.weights[rows], self.means[rows], self.scales[rows])
+            return self._like(self.weights[rows], self.means[:1], self.scales[:1])
+        return self._like(self.weights[rows], self.means[rows], self.scales[rows])
 
     def _rescaled(self, loc: float, scale: float) -> GaussianMixtureDistribution:
         rows = slice(1) if self._common else slice(None)
-        return GaussianMixtureDistribution(
-            self.weights, loc + scale * self.means[rows], scale * self.scales[rows]
-        )
+        return self._like(self.weights, loc + scale * self.means[rows], scale * self.scales[rows])
 
     def _joined(self, others: Sequence[Any]) -> GaussianMixtureDistribution:
         parts = [self, *others]
@@ -98,6 +105,12 @@ class GaussianMixtureDistribution(ConditionalDistribution):
         out = np.empty(y.shape)
         if out.size == 0:
             return out
+        with np.errstate(over="ignore"):  # an infinite distance is as good as a large one
+            return self._summed(y, function, weights, out)
+
+    def _summed(
+        self, y: Array, function: Callable[[Array], object], weights: Array, out: Array
+    ) -> Array:
         if self._common and is_shared(y):
             # All rows have the same kernels at the same points: the rest is a product.
             step = max(1, _MATRIX // weights.shape[1])
@@ -150,7 +163,7 @@ class GaussianMixtureDistribution(ConditionalDistribution):
         return out
 
     def pdf(self, y: ArrayLike) -> Array:
-        """Density at y: a scalar, (n,) for one point a row, or (n, m) for m points a row."""
+        """Density at y: a scalar, (n,) for one point per row, or (n, m) for m points per row."""
         return self._by_row(self._density, y, "y")
 
     def pdf_grid(self, grid: ArrayLike) -> Array:
@@ -167,12 +180,17 @@ class GaussianMixtureDistribution(ConditionalDistribution):
         return np.minimum(self._sum(y, lambda z: ndtr(np.negative(z, out=z), out=z)), 1)
 
     def _ppf(self, q: Array) -> Array:
+        law, unit = self._in_units()
+        with np.errstate(over="ignore"):
+            return law._quantiles(q) * unit
+
+    def _quantiles(self, q: Array) -> Array:
         """Newton's method, kept within a bracket that halves where a step would leave it."""
         reach = 40 * self.scales
         shape = q.shape
         low = np.broadcast_to((self.means - reach).min(axis=1, keepdims=True), shape).copy()
         high = np.broadcast_to((self.means + reach).max(axis=1, keepdims=True), shape).copy()
-        center, spread = self.mean()[:, None], np.sqrt(self.var())[:, None]
+        center, spread = self.mean()[:, None], self.std()[:, None]
         y = np.clip(center + spread * ndtri(np.clip(q, 1e-12, 1 - 1e-12)), low, high)
         if self._common:
             # The rows share their kernels: a coarse grid brackets the quantiles of all at once.
@@ -195,7 +213,7 @@ class GaussianMixtureDistribution(ConditionalDistribution):
             # Between far modes the distribution is flat: halving finds the least of its inverses.
             flat = density * spread[rows] < 1e-12
             near = (np.abs(step) <= least[rows]) & ~flat
-            # Every third step halves, lest Newton's creep along a flat stretch.
+            # Every third step halves, so that Newton steps cannot stall on a flat stretch.
             inside = (new > low[rows]) & (new < high[rows]) & (iteration % 3 != 2) & ~flat
             y[rows] = np.where(near | inside, new, middle)
             done = near | (high[rows] - low[rows] <= least[rows]) | ends[rows]
@@ -206,16 +224,12 @@ class GaussianMixtureDistribution(ConditionalDistribution):
 
     def _bracket(self, q: Array, first: float, last: float) -> tuple[Array, Array, Array]:
         """Start, and limits below and above, of quantiles, from the distribution on a grid."""
-        centers = self.means[0][self.weights.any(axis=0)]
-        inner = np.quantile(centers, np.linspace(0, 1, 192))
+        inner = np.quantile(self.means[0], np.linspace(0, 1, 192))
         reach = self.scales[0].max() * np.array([0.5, 1, 2, 4, 8])
         outer = np.concatenate([[first, last], inner[0] - reach, inner[-1] + reach])
         grid = np.unique(np.concatenate([outer, inner, np.linspace(inner[0], inner[-1], 192)]))
         cdf = np.maximum.accumulate(self._cdf(self._shared(grid, "grid")), axis=1)
-        index = np.empty(q.shape, dtype=np.intp)
-        for i, (row, value) in enumerate(zip(cdf, q, strict=True)):
-            index[i] = np.searchsorted(row, value)
-        index = np.clip(index, 1, len(grid) - 1)
+        index = np.clip(search(cdf, q) + 1, 1, len(grid) - 1)
         low, high = grid[index - 1], grid[index]
         below, above = (np.take_along_axis(cdf, index - i, axis=1) for i in (1, 0))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -227,10 +241,7 @@ class GaussianMixtureDistribution(ConditionalDistribution):
         rng = as_generator(random_state)
         cumulated = np.cumsum(self.weights, axis=1)
         uniform = rng.random((len(self), n_samples)) * cumulated[:, -1:]
-        chosen = np.empty(uniform.shape, dtype=np.intp)
-        for i, (sums, values) in enumerate(zip(cumulated, uniform, strict=True)):
-            chosen[i] = np.searchsorted(sums, values, side="right")
-        chosen = np.minimum(chosen, self.weights.shape[1] - 1)
+        chosen = np.minimum(search(cumulated, uniform) + 1, self.weights.shape[1] - 1)
         mean, scale = (np.take_along_axis(a, chosen, axis=1) for a in (self.means, self.scales))
         return mean + scale * rng.normal(size=chosen.shape)
 
@@ -238,10 +249,39 @@ class GaussianMixtureDistribution(ConditionalDistribution):
         """Expectation of each row."""
         return (self.weights * self.means).sum(axis=1)
 
-    def var(self) -> Array:
-        """Variance of each row."""
-        spread = self.means - self.mean()[:, None]
-        return (self.weights * (self.scales**2 + spread**2)).sum(axis=1)
+    def std(self) -> Array:
+        """Standard deviation of each row."""
+        law, unit = self._in_units()
+        with np.errstate(over="ignore"):
+            return np.sqrt(law._central_moment(2)) * unit[:, 0]
+
+    def _standardised_moment(self, order: int) -> Array:
+        law, _ = self._in_units()
+        return law._central_moment(order) / law._central_moment(2) ** (order / 2)
+
+    def _central_moment(self, order: int) -> Array:
+        shift = self.means - self.mean()[:, None]
+        total = sum(
+            comb(order, k) * factor * shift ** (order - k) * self.scales**k
+            for k, factor in ((0, 1), (2, 1), (4, 3))  # the even moments of a normal variable
+            if k <= order
+        )
+        return (self.weights * total).sum(axis=1)
+
+    def _in_units(self) -> tuple[GaussianMixtureDistribution, Array]:
+        """Return the rows in units, shape (n, 1), in which nothing overflows.
+
+        Units are powers of two, which change no digit, and 1 for numbers of usual size.
+        """
+        rows = slice(1) if self._common else slice(None)
+        means, scales = self.means[rows], self.scales[rows]
+        largest = np.maximum(np.abs(means), scales).max(axis=1, keepdims=True, initial=0.0)
+        unusual = (largest > _LARGEST) | (largest < 1 / _LARGEST)
+        if not unusual.any():
+            return self, np.ones((len(self), 1))
+        unit = np.where(unusual, 2.0 ** np.floor(np.log2(largest)), 1.0)
+        law = self._like(self.weights, means / unit, scales / unit)
+        return law, np.broadcast_to(unit, (len(self), 1))
 
     def as_grid(self) -> GridDistribution:
         """Return the same distributions on a grid, for what has no closed form."""
@@ -257,23 +297,3 @@ def _exp_half_square(z: Array) -> None:
 
 def _padded(array: Array, size: int, fill: float) -> Array:
     return np.pad(array, ((0, 0), (0, size - array.shape[1])), constant_values=fill)
-
-
-def on_grid(distribution: ConditionalDistribution) -> GridDistribution:
-    """Put any distribution on a grid that starts from quantiles of all its rows."""
-    if len(distribution) == 0:
-        return GridDistribution(np.empty((0, 2)), np.empty((0, 2)))
-    levels = np.concatenate([[1e-9, 1e-6, 1e-4], np.linspace(0.002, 0.998, 125)])
-    levels = np.concatenate([levels, 1 - levels[:3]])
-    # Rows may lie far apart: each is brought to its own median and spread first.
-    middle = distribution.ppf(0.5)[:, None]
-    spread = np.ptp(distribution.ppf_grid([0.25, 0.75]), axis=1)[:, None]
-    knots = np.unique(((distribution.ppf_grid(levels) - middle) / spread).mean(axis=0))
-    reach = np.abs(knots).max() * np.array([1.5, 3.0, 10.0])
-    knots = np.concatenate([-reach[::-1], knots, reach])
-
-    def rowwise(rows: NDArray[np.intp], y: Array) -> Array:
-        return distribution[rows]._logpdf(middle[rows] + spread[rows] * y)
-
-    law = GridDistribution.from_log_density(rowwise, knots, len(distribution))._law
-    return GridDistribution(middle + spread * law.knots, law.value)

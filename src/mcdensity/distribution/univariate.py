@@ -1,0 +1,232 @@
+"""`ConditionalDistribution`: what a prediction is here, one distribution per row."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mcdensity._validation import as_generator
+from mcdensity.distribution.base import Array, Distribution
+
+if TYPE_CHECKING:
+    from mcdensity.distribution.grid import GridDistribution
+
+__all__ = ["ConditionalDistribution", "check_coverage"]
+
+# numpy draws uniform numbers as multiples of 2^-53, and 0 among them: half a step stands for 0.
+_LEAST_UNIFORM = 2.0**-54
+
+
+class ConditionalDistribution(Distribution):
+    """The distributions of y given each of n rows of X.
+
+    Three shapes of an argument `y` (and likewise of `q`, a probability) are understood, and a
+    fourth has methods of its own, so that they are never confused:
+
+    - a scalar: the same point for all rows; the result has shape (n,);
+    - shape (n,): one point per row; the result has shape (n,);
+    - shape (n, m): m points per row; the result has shape (n, m);
+    - ``pdf_grid``, ``cdf_grid`` and ``ppf_grid`` take m points that all rows share, shape (m,),
+      and return shape (n, m).
+    """
+
+    # What a kind of distribution must know.
+
+    @abstractmethod
+    def _rescaled(self, loc: float, scale: float) -> ConditionalDistribution:
+        """Return the distributions of loc + scale * y."""
+
+    @abstractmethod
+    def _logpdf(self, y: Array) -> Array: ...
+
+    @abstractmethod
+    def _cdf(self, y: Array) -> Array: ...
+
+    @abstractmethod
+    def _sf(self, y: Array) -> Array: ...
+
+    @abstractmethod
+    def _ppf(self, q: Array) -> Array: ...
+
+    @abstractmethod
+    def as_grid(self) -> GridDistribution:
+        """Return the same distributions on a grid, for what has no closed form."""
+
+    # What follows from it.
+
+    def pdf(self, y: ArrayLike) -> Array:
+        """Density at y: a scalar, (n,) for one point per row, or (n, m) for m points per row."""
+        return np.exp(self.logpdf(y))
+
+    def logpdf(self, y: ArrayLike) -> Array:
+        """Logarithm of `pdf`."""
+        return self._by_row(self._logpdf, y, "y")
+
+    def cdf(self, y: ArrayLike) -> Array:
+        """P(Y <= y) of each row; same shapes as `pdf`."""
+        return self._by_row(self._cdf, y, "y")
+
+    def sf(self, y: ArrayLike) -> Array:
+        """P(Y > y) of each row; same shapes as `pdf`."""
+        return self._by_row(self._sf, y, "y")
+
+    def ppf(self, q: ArrayLike) -> Array:
+        """Quantile: the inverse of `cdf`; same shapes as `pdf`.
+
+        At 0 and 1 these are the ends of the row's support: -inf and inf for an unbounded law.
+        """
+        return self._by_row(self._ppf, self._probabilities(q, "q"), "q")
+
+    def pdf_grid(self, grid: ArrayLike) -> Array:
+        """Densities of all rows, shape (n, m), at m points that the rows share."""
+        return np.exp(self.logpdf_grid(grid))
+
+    def logpdf_grid(self, grid: ArrayLike) -> Array:
+        """Logarithm of `pdf_grid`."""
+        return self._logpdf(self._shared(grid, "grid"))
+
+    def cdf_grid(self, grid: ArrayLike) -> Array:
+        """P(Y <= y) of all rows, shape (n, m), at m points that the rows share."""
+        return self._cdf(self._shared(grid, "grid"))
+
+    def ppf_grid(self, q: ArrayLike) -> Array:
+        """Quantiles of all rows, shape (n, m), at m probabilities that the rows share."""
+        return self._ppf(self._shared(self._probabilities(q, "q"), "q"))
+
+    def interval(self, coverage: float = 0.9) -> Array:
+        """Central interval that holds y with probability `coverage`, shape (n, 2)."""
+        tail = (1 - check_coverage(coverage)) / 2
+        return self.ppf_grid([tail, 1 - tail])
+
+    def median(self) -> Array:
+        """The 0.5 quantile of each row."""
+        return self.ppf(0.5)
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
+        """Draw `n_samples` values from each row's distribution, shape (n, n_samples)."""
+        rng = as_generator(random_state)
+        # The quantile at 0 is infinite on an unbounded support; numpy's uniform never returns 1.
+        uniform = np.maximum(rng.random((len(self), n_samples)), _LEAST_UNIFORM)
+        return self._ppf(uniform)
+
+    def mean(self) -> Array:
+        """Expectation of each row."""
+        return self.as_grid()._mean()
+
+    def var(self) -> Array:
+        """Variance of each row; infinite where it is too large for a number."""
+        with np.errstate(over="ignore"):
+            return self.std() ** 2
+
+    def std(self) -> Array:
+        """Standard deviation of each row."""
+        return self.as_grid()._std()
+
+    def skewness(self) -> Array:
+        """Third standardised moment of each row: 0 for a symmetric distribution."""
+        return self._standardised_moment(3)
+
+    def kurtosis(self) -> Array:
+        """Excess kurtosis of each row: 0 for a normal distribution."""
+        return self._standardised_moment(4) - 3
+
+    def entropy(self) -> Array:
+        """Differential entropy of each row, in nats."""
+        return self.as_grid()._entropy()
+
+    def mode(self) -> Array:
+        """The most likely value of each row."""
+        return self.as_grid()._mode()
+
+    def hpd(self, coverage: float = 0.9) -> list[Array]:
+        """Highest-density region of each row: the smallest set of probability `coverage`.
+
+        Returns
+        -------
+        list of n ndarrays of shape (k, 2)
+            The k intervals that make up the region; more than one where a row has several modes.
+        """
+        return self.as_grid()._hpd(check_coverage(coverage))
+
+    def hpd_level(self, y: ArrayLike) -> Array:
+        """Coverage of the smallest highest-density region that holds y; near 1 is an outlier.
+
+        Same shapes as `pdf`.
+        """
+        return self._by_row(self.as_grid()._hpd_level, y, "y")
+
+    def _standardised_moment(self, order: int) -> Array:
+        """Return the mean of ((y - mean) / std) ** order."""
+        return self.as_grid()._standardised_moment(order)
+
+    # The set of values that y may take.
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The least and the largest value that y may take in any of the rows."""
+        if len(self) == 0:
+            return -np.inf, np.inf
+        return float(self.ppf(0.0).min()), float(self.ppf(1.0).max())
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether y takes single values only; False, since these laws have densities."""
+        return False
+
+    @property
+    def atoms(self) -> Array:
+        """The single values of positive probability, ascending; none, since there is a density."""
+        return np.empty(0)
+
+    # Shapes.
+
+    def _probabilities(self, q: ArrayLike, name: str) -> Array:
+        q = np.asarray(q, dtype=np.float64)
+        if not ((q >= 0) & (q <= 1)).all():
+            raise ValueError(f"{name} must hold probabilities between 0 and 1.")
+        return q
+
+    def _by_row(self, function: Callable[[Array], Array], y: ArrayLike, name: str) -> Array:
+        y = np.asarray(y, dtype=np.float64)
+        n = len(self)
+        if np.isnan(y).any():
+            raise ValueError(f"{name} contains NaN; give only numbers.")
+        if y.ndim == 0 or y.shape == (n,):
+            return function(np.broadcast_to(y, (n,))[:, None])[:, 0]
+        if y.ndim == 2 and len(y) == n:
+            return function(y)
+        raise ValueError(
+            f"{name} must be a scalar, of shape ({n},) with one value per row, or of shape "
+            f"({n}, m); got shape {y.shape}. For values that all rows share use pdf_grid, "
+            "cdf_grid or ppf_grid."
+        )
+
+    def _shared(self, values: ArrayLike, name: str) -> Array:
+        values = np.asarray(values, dtype=np.float64)
+        if values.ndim != 1:
+            raise ValueError(
+                f"{name} must be one-dimensional, shared by all rows; got shape {values.shape}."
+            )
+        if np.isnan(values).any():
+            raise ValueError(f"{name} contains NaN; give only numbers.")
+        return np.broadcast_to(values, (len(self), len(values)))
+
+    def _summary_columns(self) -> tuple[tuple[str, ...], Array]:
+        columns = np.column_stack([self.median(), self.interval(0.9)])
+        return ("median", "5 %", "95 %"), columns
+
+    def _row_text(self, row: list[str]) -> str:
+        number, median, low, high = row
+        interval = "90 % interval" if number == "row" else f"[{low}, {high}]"
+        return f"{number:>5}{median:>12}   {interval}"
+
+
+def check_coverage(coverage: float) -> float:
+    """Check that a coverage lies strictly between 0 and 1."""
+    if not 0 < coverage < 1:
+        raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}.")
+    return float(coverage)
