@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from mcdensity._mixing import mixture_weights, pool_gains, pooling_exponents
+from mcdensity._mixing import best_weights, mixture_weights, pool_gains, pooling_exponents
 from mcdensity.data import Folds, OutOfTimeError, TrainingData, assign_folds
 from mcdensity.experts.base import (
     Conditioned,
@@ -49,9 +49,9 @@ _LEAST_OBSERVATIONS = 20
 _MOST_SCORED = 2000
 # Experts of less weight are dropped: they cost time at every prediction.
 _LEAST_WEIGHT = 0.05
-# The marginal's weight, in rows: what no expert allows for, such as an outlier, costs some nats
-# more than under the marginal, but hardly any row is one. A whole row would be a thousandth of the
-# law for a thousand rows, and move the quantiles of 0.001 and 0.999 where x is far out.
+# Rows that the marginal is given beforehand when its weight is learned: where held-out rows show no
+# outliers, next to nothing is left for it. A whole row would be a thousandth of the law for a
+# thousand rows, and move the quantiles of 0.001 and 0.999 where x is far out.
 _MARGINAL_ROWS = 0.1
 # Experts that need all pairs in memory are not asked beyond 2 million pairs, about 300 MB.
 _MOST_PAIRS = 2_000_000
@@ -80,8 +80,8 @@ class Portfolio(Expert):
         Names of experts; a dict has their parameters too, such as ``{"quadratic": {"C": 1.0},
         "mixture": {"steps": 500}}``. By default those that are registered for it: "quadratic",
         "mixture", "flow", "mlp", "two-tower" and "hist-gradient-boosting", and where trees help
-        "catboost" (or "xgboost", or "lightgbm", the first that is installed). With more than two million pairs
-        only those that do not need all pairs at once.
+        "catboost" (or "xgboost", or "lightgbm", the first that is installed). With more than two
+        million pairs only those that do not need all pairs at once.
     verbose : bool, default False
 
     Attributes
@@ -137,7 +137,8 @@ class Portfolio(Expert):
         self.experts_ = {name: expert}
         self.scores_: dict[str, float] = {}
         self.sharpness_ = data.n_observations / (2 * _LEAST_OBSERVATIONS)
-        self._set_weights({name: self.sharpness_}, data)
+        rest = _MARGINAL_ROWS / data.n_observations
+        self._set_weights({name: self.sharpness_}, rest, data)
 
     def _is_too_large(self, name: str, data: TrainingData) -> bool:
         """Whether an expert that nobody asked for by name needs more memory than it is worth."""
@@ -217,8 +218,9 @@ class Portfolio(Expert):
         }
         chosen = [names.index(n) for n in kept]
         gains = pool_gains(own[:, chosen], grid[:, chosen], exponents) if kept else 0 * weight
-        self._set_weights(dict(zip(kept, exponents.tolist(), strict=True)), data)
-        rest = self.weights_["marginal"]
+        prior = np.array([1.0, _MARGINAL_ROWS])
+        rest = float(best_weights(np.column_stack([gains, 0 * gains]), weight, prior)[1])
+        self._set_weights(dict(zip(kept, exponents.tolist(), strict=True)), rest, data)
         gains = np.logaddexp(np.log1p(-rest) + gains, np.log(rest))
         self.scores_["auto"] = float(np.average(gains, weights=weight))
         self.experts_ = {n: self._experts[n] for n in kept}
@@ -227,11 +229,10 @@ class Portfolio(Expert):
                 expert.rival = None  # a number for every row, which a fitted model has no use for
         del self._experts, self._found, self._untied
 
-    def _set_weights(self, exponents: dict[str, float], data: TrainingData) -> None:
-        """Take note of the exponents, and of where the pool is normalised."""
+    def _set_weights(self, exponents: dict[str, float], rest: float, data: TrainingData) -> None:
+        """Take note of the exponents and of the marginal's weight, and normalise over its knots."""
         assert data.marginal is not None
         self.sharpness_ = float(sum(exponents.values()))
-        rest = _MARGINAL_ROWS / (_MARGINAL_ROWS + data.n_observations)
         share = (1 - rest) / self.sharpness_ if self.sharpness_ > 0 else 0.0
         self.weights_ = {name: e * share for name, e in exponents.items()}
         self.weights_["marginal"] = 1 - sum(self.weights_.values())

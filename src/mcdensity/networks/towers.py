@@ -410,8 +410,8 @@ class DensityTraining(EnsembleTraining):
 
         Parameters
         ----------
-        weights : ndarray of shape (levels,)
-            Of the levels of noise, whose densities are mixed.
+        weights : ndarray of shape (levels + 1,)
+            Of the levels of noise, whose densities are mixed, and of the marginal.
         points : ndarray of shape (G,)
             Values of y that the rows share.
         log_marginal : ndarray of shape (rows,)
@@ -423,11 +423,13 @@ class DensityTraining(EnsembleTraining):
         grid : ndarray of shape (rows, G)
         """
         module: Any = self.module
-        kept = np.flatnonzero(weights)
+        kept = np.flatnonzero(weights[:-1])
         log_weights = self._tensor(np.log(weights[kept]))[:, None, None, None]
+        log_rest = self._tensor(np.log(weights[-1:]))
         at = self._tensor(points)
         log_f = module.scores.both(at)[1]
-        holds, owns, grids = self.holds[..., None], [], []
+        of_targets = self._tensor(log_marginal)
+        holds, found = self.holds[..., None], []
         step = max(1, _BLOCK // (self.total * len(points) * 10))
         with torch.no_grad():
             for part in torch.arange(len(self.scored), device=self.device).split(step):
@@ -437,13 +439,13 @@ class DensityTraining(EnsembleTraining):
                 value = module.log_density(module.conditioned(x, at), at, log_f)
                 both = torch.cat([own[..., None], value], -1)
                 both = both.unflatten(0, (len(self.levels), self.members))[kept]
-                mixed = (both + log_weights).logsumexp(0)  # (members, rows, 1 + G)
+                marginal = torch.cat([of_targets[part, None], log_f.expand(len(part), -1)], -1)
+                mixed = (both + log_weights).logsumexp(0) - marginal  # (members, rows, 1 + G)
+                mixed = torch.logaddexp(mixed, log_rest)
                 share = holds[:, part].to(mixed.dtype)
-                mean = (mixed * share).sum(0) / share.sum(0)
-                owns.append(mean[:, 0])
-                grids.append(mean[:, 1:] - log_f)
-        found = [torch.cat(a).double().cpu().numpy() for a in (owns, grids)]
-        return found[0] - log_marginal, found[1]
+                found.append((mixed * share).sum(0) / share.sum(0))
+        ratio = torch.cat(found).double().cpu().numpy()
+        return ratio[:, 0], ratio[:, 1:]
 
 
 def condition_on(
@@ -451,12 +453,13 @@ def condition_on(
     X: NDArray[np.float64],
     points: NDArray[np.float64],
     weights: NDArray[np.float64],
+    rest: float,
     block: int,
 ) -> tuple[Callable[..., NDArray[np.float64]], Callable[..., NDArray[np.float64]]]:
-    """Compute the parameters of rows once; return their pooled log-density as a function.
+    """Compute the parameters of rows once; return their pooled log-ratio as a function.
 
-    The densities of the levels of noise are mixed for each member, and the log-densities of the
-    members averaged.
+    The densities of the levels of noise, and the marginal's, are mixed for each member, and the
+    log-ratios of the members to the marginal averaged.
 
     Parameters
     ----------
@@ -467,13 +470,15 @@ def condition_on(
         Where densities without a closed form are normalised.
     weights : ndarray of shape (levels,)
         Of the levels.
+    rest : float
+        Of the marginal.
     block : int
         Numbers to work at once.
 
     Returns
     -------
-    log_density : callable
-        ``log_density(y, rows, log_marginal)``, up to a constant of the row.
+    log_ratio : callable
+        ``log_ratio(y, rows, log_marginal)``, up to a constant of the row.
     log_marginal : callable
         The marginal's log-density at y, as the network knows it.
     """
@@ -491,10 +496,12 @@ def condition_on(
         parameters = parameters.float()
     log_weights = torch.as_tensor(np.log(weights), dtype=parameters.dtype)[:, None, None, None]
 
+    log_rest = torch.as_tensor(np.log(max(rest, 1e-12)), dtype=parameters.dtype)
+
     def tensor(array: NDArray[np.float64]) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(array)).to(parameters.dtype)
 
-    def log_density(
+    def log_ratio(
         y: NDArray[np.float64], rows: NDArray[np.intp] | None, log_marginal: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         chosen = parameters if rows is None else parameters[:, torch.as_tensor(rows)]
@@ -507,12 +514,11 @@ def condition_on(
                 where = (at, log_f) if at.ndim == 1 else (at[some], log_f[some])
                 value = tower.log_density(chosen[:, some], *where)
                 value = value.unflatten(0, (len(weights), -1))
-                if len(weights) > 1:
-                    value = (value + log_weights).logsumexp(0, keepdim=True)
-                out[some] = value[0].double().mean(0).numpy()
+                value = (value + log_weights).logsumexp(0).sub_(where[1])
+                out[some] = torch.logaddexp(value, log_rest).double().mean(0).numpy()
         return out
 
     def log_marginal(y: NDArray[np.float64]) -> NDArray[np.float64]:
         return tower.scores.both(tensor(y))[1].double().numpy()
 
-    return log_density, log_marginal
+    return log_ratio, log_marginal

@@ -67,7 +67,8 @@ class NetworkDensity(DensityExpert):
     The members each hold out a fold of the observations, by which their best weights are kept.
     Members with different levels of noise on x and y are trained together. For each fold the
     densities of the levels are mixed, weighted by held-out likelihood; the log-densities of the
-    folds are averaged, and sharpened as far as the held-out rows allow.
+    folds are averaged, and sharpened as far as the held-out rows allow. A small part of the
+    marginal is in each mixture: without it one network could rule out what the others expect.
 
     Parameters
     ----------
@@ -234,34 +235,33 @@ class NetworkDensity(DensityExpert):
         from mcdensity.networks.parameters import keep_members
 
         units, report = data.n_observations, FitReport.empty()
-        weights, self.gain_ = np.ones(1), math.nan
         # Without held-out rows: almost all, or nothing where there are hardly any rows.
-        self.trust_ = 0.0 if units < 5 else 1 - 1 / units
+        self.trust_, self.gain_ = float(units >= 5), math.nan
+        weights = np.array([1 - 1 / units, 1 / units])
         if held_out is not None:
             with torch.no_grad():
                 value = training.by_level(training.held_out_log_density(_VALIDATION_POINTS))
             rows = held_out.scored
             marginal, share = data.held_out_marginal()[rows], data.row_weight[rows]
             gains = value.double().cpu().numpy().T - marginal[:, None]
-            found = mixture_weights(gains, share, _LEAST_WEIGHT)
-            # What the marginal has is taken from the exponent instead.
-            trust = float(1 - found[-1])
-            weights = found[:-1] / trust if trust > 0 else np.eye(len(levels))[0]
-        kept = np.flatnonzero(weights)
+            weights = mixture_weights(gains, share, _LEAST_WEIGHT)
+        kept = np.flatnonzero(weights[:-1])
+        if len(kept) == 0:  # the marginal serves best: any network, with next to no weight
+            kept, weights = np.array([0]), np.append(np.eye(len(levels))[0] * 1e-9, 1.0)
         self.noise_weights_ = dict(zip(levels[kept].tolist(), weights[kept].tolist(), strict=True))
         if held_out is not None:
             own, grid = training.held_out_ratios(weights, pool_points(data), marginal)
-            exponent = pooling_exponents(own[:, None], grid[:, None], share, np.array([trust]))
+            exponent = pooling_exponents(own[:, None], grid[:, None], share, np.ones(1))
             gained = pool_gains(own[:, None], grid[:, None], exponent)
             self.trust_, self.gain_ = float(exponent[0]), float(np.average(gained, weights=share))
-            gained = pool_gains(own[:, None], grid[:, None], np.array([trust]))
+            gained = pool_gains(own[:, None], grid[:, None], np.ones(1))
             gained -= _CAUTION * gained.std() / math.sqrt(len(rows))
             report = FitReport(rows, marginal + gained, grid)
             if data.folds is not None:
                 self.trust_ = 1.0  # the pool that it is a part of has an exponent for it
         chosen = [k * members + np.arange(members) for k in kept]
         keep_members(training.module, np.concatenate(chosen))
-        self._level_weights = weights[kept]
+        self._level_weights, self._rest = weights[kept], float(weights[-1])
         return report
 
     def _levels(self, n: int, hold: bool) -> Array:
@@ -291,13 +291,14 @@ class NetworkDensity(DensityExpert):
             np.clip(X, *self._x_limits),
             self._points,
             self._level_weights,
+            self._rest,
             _BLOCK,
         )
 
         def log_density(y: Array, rows: Rows | None, log_marginal: Array | None) -> Array:
             if log_marginal is None:
                 log_marginal = log_marginal_at(y)
-            out = log_marginal + self.trust_ * (evaluate(y, rows, log_marginal) - log_marginal)
+            out = log_marginal + self.trust_ * evaluate(y, rows, log_marginal)
             if np.isnan(out).any():
                 raise ValueError(f"The discriminator {self.describe()} returned NaN.")
             return out
