@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
+from scipy.special import logit, logsumexp
 from sklearn.base import BaseEstimator
 
 from mcdensity.data import TrainingData
@@ -58,8 +58,7 @@ class FitReport:
     log_density : ndarray of shape (rows,)
         Log-density of their targets, in the inner coordinate.
     log_ratio : ndarray of shape (rows, G)
-        Log-density over the marginal's at G quantiles of the marginal, see `pool_points`; up to a
-        constant of the row, which is that of `log_density` too.
+        Log-density over the marginal's at G quantiles of the marginal, see `pool_points`.
     """
 
     rows: Rows
@@ -80,8 +79,10 @@ class FitReport:
         if isinstance(conditioned, ConditionedDensity):
             # A density does not rest on the marginal, which has seen these targets.
             own = own + (data.marginal.logpdf(y)[:, 0] - data.held_out_marginal()[rows])
-        grid = conditioned.relative(points, data.marginal.logpdf(points))
-        return cls(rows, own + data.held_out_marginal()[rows], grid)
+        value = np.column_stack([own, conditioned.relative(points, data.marginal.logpdf(points))])
+        # With a row's own y among the points no peak that it fell into is missed.
+        value -= logsumexp(value, axis=1, keepdims=True) - np.log(value.shape[1])
+        return cls(rows, value[:, 0] + data.held_out_marginal()[rows], value[:, 1:])
 
 
 def pool_points(data: TrainingData) -> Array:

@@ -255,6 +255,7 @@ class NetworkDensity(DensityExpert):
             gained = pool_gains(own[:, None], grid[:, None], exponent)
             self.trust_, self.gain_ = float(exponent[0]), float(np.average(gained, weights=share))
             gained = pool_gains(own[:, None], grid[:, None], np.ones(1))
+            grid = grid - (own - gained)[:, None]
             gained -= _CAUTION * gained.std() / math.sqrt(len(rows))
             report = FitReport(rows, marginal + gained, grid)
             if data.folds is not None:

@@ -190,8 +190,8 @@ class NeuralDiscriminator(RatioExpert):
         """Report on the held-out rows, by the members that held them out."""
         rows, value = pairs.held_log_ratios(losses, pool_points(data))
         value = self.trust_ * value
-        own = value[:, 0] - logsumexp(value, axis=1) + np.log(value.shape[1])
-        return FitReport(rows, own + data.held_out_marginal()[rows], value[:, 1:])
+        value -= logsumexp(value, axis=1, keepdims=True) - np.log(value.shape[1])
+        return FitReport(rows, value[:, 0] + data.held_out_marginal()[rows], value[:, 1:])
 
     def _strata(self, data: TrainingData) -> Callable[[Array], Array]:
         if data.marginal is None:
