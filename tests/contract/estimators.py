@@ -1,10 +1,35 @@
 """Every estimator of the package, listed once: the contract suite runs each through all checks."""
 
+import numpy as np
+import pandas
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from mcdensity import MCD, TableEstimator
+from mcdensity._delegate import DelegatingEstimator
 from mcdensity.baselines import get_estimator, list_estimators
 from mcdensity.experts import list_experts, portfolio_names
+
+
+class OnArrays(DelegatingEstimator):
+    """A `TableEstimator` for arrays, whose columns get names."""
+
+    def __init__(self, estimator):
+        self.estimator = estimator
+
+    def fit(self, X, y, sample_weight=None):
+        self._adopt(clone(self.estimator).fit(self._prepare(X), y, sample_weight=sample_weight))
+        return self
+
+    def _prepare(self, X):
+        if hasattr(X, "columns"):
+            return X
+        return pandas.DataFrame(X, columns=[f"x{i}" for i in range(np.shape(X)[1])])
+
+    @property
+    def feature_names_in_(self):
+        return self.estimator_.feature_names_in_
+
 
 # Small settings where a default would make the suite slow.
 QUICK = {
@@ -31,7 +56,7 @@ ESTIMATORS |= {
     "MCD-learner": MCD(discriminator=LogisticRegression(), random_state=0),
     "MCD-regressor": MCD(discriminator=Ridge(), random_state=0),
     "MCD-auto-ratio": MCD(discriminator="quadratic", ratio="auto", random_state=0),
-    "TableEstimator": TableEstimator(MCD(discriminator="quadratic", random_state=0)),
+    "TableEstimator": OnArrays(TableEstimator(MCD(discriminator="quadratic", random_state=0))),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from math import comb
 from typing import Any
 
@@ -29,6 +30,9 @@ _TINY = 1e-290
 # took 129 to 147 ms and 107 to 123 ms; the larger ones need more memory.
 _CACHE = 1 << 14
 _MATRIX = 1 << 21
+# Up to so many numbers are worked as one array of all components: the quantiles of one row with 520
+# of them, at 131 levels, take 0.2 s instead of 2.4 s.
+_FEW = 1 << 18
 
 
 class GaussianMixtureDistribution(ConditionalDistribution):
@@ -120,6 +124,11 @@ class GaussianMixtureDistribution(ConditionalDistribution):
                 function(z)
                 out[:, part] = weights @ z
             return out
+        if y.size * weights.shape[1] <= _FEW:
+            # For a few rows one array is faster than a loop over the components.
+            z = (y[:, :, None] - self.means[:, None]) / self.scales[:, None]
+            function(z)
+            return np.einsum("nmk,nk->nm", z, weights, out=out)
         step = max(1, _CACHE // y.shape[1])
         for i in range(0, len(y), step):
             part = slice(i, i + step)
@@ -285,6 +294,10 @@ class GaussianMixtureDistribution(ConditionalDistribution):
 
     def as_grid(self) -> GridDistribution:
         """Return the same distributions on a grid, for what has no closed form."""
+        return self._on_grid
+
+    @cached_property
+    def _on_grid(self) -> GridDistribution:
         return on_grid(self)
 
 

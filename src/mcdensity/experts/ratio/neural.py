@@ -37,7 +37,9 @@ _SMALL_SHAPE: dict[str, Any] = {"members": 5, "width": 32, "depth": 2, "dropout"
 _MEDIUM_SHAPE: dict[str, Any] = {"members": 3, "width": 64, "depth": 3, "dropout": 0.02}
 _LARGE_SHAPE: dict[str, Any] = {"members": 1, "width": 128, "depth": 3, "dropout": 0.02}
 # Held-out rows judge the members one by one; their average errs less, and its log-ratio may be
-# trusted more. 1.2 was the best of 1.0, 1.1, 1.2 and 1.4 on the nine density models.
+# trusted more. With 100 rows 1.2 takes 6 and 11 % off the KL of `mlp` on LinearGauss and SkewNormal,
+# and changes that of GaussianMixture by 0.1 % (four seeds each); in a pool of experts with a thousand
+# rows it made intervals too narrow.
 _ENSEMBLE_SHARPENING = 1.2
 # With fewer observations none can be held out, and a network is not trusted at all.
 _LEAST_OBSERVATIONS = 5
@@ -180,7 +182,7 @@ class NeuralDiscriminator(RatioExpert):
                     self.trust_, self.gain_ = pairs.trust(value)
                     if data.folds is not None:
                         report = self._report(pairs, losses, data)
-                if members > 1 and data.folds is None:
+                if members > 1 and (data.folds is None or n < _SMALL):
                     self.trust_ *= _ENSEMBLE_SHARPENING
         module = module.cpu()
         self.module_ = module.folded() if isinstance(module, StackedNetwork) else module.module
@@ -268,7 +270,7 @@ class NeuralDiscriminator(RatioExpert):
         if stacked:
             with torch.inference_mode():
                 of_x = module.of_x(torch.as_tensor(X))
-            block = max(64, _CACHE // (of_x.shape[0] * of_x.shape[2]))
+            block = max(1024, _CACHE // (of_x.shape[0] * of_x.shape[2]))
 
         def evaluate(y: Array, rows: Rows | None) -> Array:
             with torch.inference_mode():
