@@ -31,7 +31,7 @@ _TINY = 1e-290
 _CACHE = 1 << 14
 _MATRIX = 1 << 21
 # Up to so many numbers are worked as one array of all components: the quantiles of one row with 520
-# of them, at 131 levels, take 0.2 s instead of 2.4 s.
+# of them, at 131 levels, take 0.05 s instead of 2.4 s.
 _FEW = 1 << 18
 
 

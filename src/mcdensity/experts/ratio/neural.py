@@ -37,9 +37,9 @@ _SMALL_SHAPE: dict[str, Any] = {"members": 5, "width": 32, "depth": 2, "dropout"
 _MEDIUM_SHAPE: dict[str, Any] = {"members": 3, "width": 64, "depth": 3, "dropout": 0.02}
 _LARGE_SHAPE: dict[str, Any] = {"members": 1, "width": 128, "depth": 3, "dropout": 0.02}
 # Held-out rows judge the members one by one; their average errs less, and its log-ratio may be
-# trusted more. With 100 rows 1.2 takes 6 and 11 % off the KL of `mlp` on LinearGauss and SkewNormal,
-# and changes that of GaussianMixture by 0.1 % (four seeds each); in a pool of experts with a thousand
-# rows it made intervals too narrow.
+# trusted more. With 100 rows 1.2 takes 6 and 11 % off the KL of `mlp` on LinearGauss and
+# SkewNormal, and changes that of GaussianMixture by 0.1 % (four seeds each); in a pool of experts
+# with a thousand rows it made intervals too narrow.
 _ENSEMBLE_SHARPENING = 1.2
 # With fewer observations none can be held out, and a network is not trusted at all.
 _LEAST_OBSERVATIONS = 5
