@@ -195,7 +195,7 @@ def test_towers_are_densities(tower):
     marginal = target_marginal(y)
     module = tower(NormalScores.of(marginal), 2, 3, 8, 2)
     strata = torch.as_tensor(marginal.strata(4000), dtype=torch.float32)
-    parameters = module.conditioned(torch.randn(1, 6, 3).expand(2, -1, -1), strata)
+    parameters = module.conditioned(0.5 * torch.randn(1, 6, 3).expand(2, -1, -1), strata)
     points = np.linspace(-20, 40, 60_001)
     log_f = torch.as_tensor(marginal.logpdf(points), dtype=torch.float32)
     value = module.log_density(parameters, torch.as_tensor(points, dtype=torch.float32), log_f)

@@ -9,6 +9,7 @@ from mcdensity.marginals import (
     KernelDensity,
     Marginal,
     TailedDensity,
+    fit_held_out,
     get_marginal,
     list_marginals,
 )
@@ -175,13 +176,25 @@ def test_the_adaptive_density_is_a_density():
 
 def test_targets_held_out_of_the_adaptive_density():
     y = np.random.default_rng(0).normal(size=120)
-    density = AdaptiveDensity().fit(y)
-    optimism = density.logpdf(y) - density.held_out_
-    assert np.isfinite(optimism).all()
-    assert 0 < optimism.mean() < 0.2
+    density = AdaptiveDensity()
+    held_out = density.fit_held_out(y)
+    in_sample_bias = density.logpdf(y) - held_out
+    assert np.isfinite(in_sample_bias).all()
+    assert 0 < in_sample_bias.mean() < 0.2
     # Of many targets only some are held out.
-    many = AdaptiveDensity().fit(np.random.default_rng(0).normal(size=6000))
-    assert np.isfinite(many.held_out_).sum() == 1200
+    y, many = np.random.default_rng(0).normal(size=6000), AdaptiveDensity()
+    held_out = many.fit_held_out(y)
+    assert np.sum(held_out != many.logpdf(y)) == 1200
+
+
+def test_targets_held_out_of_any_marginal():
+    """Another marginal is fitted again without each part of the targets."""
+    y = np.random.default_rng(0).normal(size=120)
+    density = KernelDensity()
+    held_out = fit_held_out(density, y, None)
+    assert 0 < (density.logpdf(y) - held_out).mean() < 0.2
+    few = KernelDensity()
+    np.testing.assert_array_equal(fit_held_out(few, y[:5], None), few.logpdf(y[:5]))
 
 
 def test_weights_of_the_adaptive_density():
@@ -194,9 +207,9 @@ def test_weights_of_the_adaptive_density():
 
 
 def test_the_adaptive_density_of_few_or_tied_targets():
-    few = AdaptiveDensity().fit([0.0, 1.0, 3.0])
+    few = AdaptiveDensity()
+    np.testing.assert_array_equal(few.fit_held_out([0.0, 1.0, 3.0]), few.logpdf([0.0, 1.0, 3.0]))
     assert few.weights_["kernel 1"] == pytest.approx(0.75)
-    assert np.isnan(few.held_out_).all()
     grades = np.random.default_rng(0).integers(3, 9, size=300).astype(float)
     assert "kernel 0.25" not in AdaptiveDensity().fit(grades).weights_
     outlier = AdaptiveDensity().fit(np.r_[np.zeros(30), 1.0])

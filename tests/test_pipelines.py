@@ -209,11 +209,10 @@ def test_transformers_that_are_no_scale_are_refused_before_learning():
         model.fit(X, Y)
 
 
-def test_model_files(tmp_path, monkeypatch):
+def test_model_files(tmp_path):
     pytest.importorskip("skops")
-    from mcdensity import _codec, load, save
+    from mcdensity import load, save
 
-    monkeypatch.setitem(_codec._KNOWN, "mcdensity.pipelines", ("PreparedEstimator",))
     pipeline = make_pipeline(StandardScaler(), PCA(2), quadratic())
     scaled = TransformedTargetRegressor(pipeline, transformer=StandardScaler()).fit(X, Y)
     model = as_estimator(scaled)

@@ -11,6 +11,7 @@ from mcdensity import MCD, TableEstimator, metrics
 from mcdensity.distribution import GaussianMixtureDistribution
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.report import build_report, evaluate, write_report
+from mcdensity.target import TargetSpace
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 3))
@@ -28,7 +29,7 @@ class Known(ConditionalEstimator):
 
     def fit(self, X, y, sample_weight=None):
         self.n_features_in_ = np.asarray(X).shape[1]
-        self.y_mean_, self.y_scale_ = 0.0, 1.0
+        self.target_space_ = TargetSpace(0.0, 1.0)
         self._knots = np.zeros(1)
         return self
 

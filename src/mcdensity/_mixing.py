@@ -7,7 +7,13 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-__all__ = ["best_weights", "mixture_weights", "pool_gains", "pooling_exponents"]
+__all__ = [
+    "best_weights",
+    "mixture_weights",
+    "pool_gains",
+    "pool_normalizer",
+    "pooling_exponents",
+]
 
 Array = NDArray[np.float64]
 
@@ -84,10 +90,18 @@ def pool_gains(own: Array, grid: Array, exponents: Array) -> Array:
         At G quantiles of the marginal.
     exponents : ndarray of shape (J,)
     """
-    value, others = own @ exponents, np.einsum("j,njg->ng", exponents, grid)
-    # With a row's own y among the points no peak that it fell into is missed.
-    points = np.concatenate([others, value[:, None]], axis=1)
-    return value - logsumexp(points, axis=1) + np.log(points.shape[1])
+    value = own @ exponents
+    return value - pool_normalizer(value, np.einsum("j,njg->ng", exponents, grid))
+
+
+def pool_normalizer(own: Array, grid: Array) -> Array:
+    """Log of the mean of exp T over quantiles of the marginal, for rows of T of shape (n, G).
+
+    A peak that falls between two quantiles is missed by the mean, but if the row's own target is in
+    it, that target alone has the mass of a quantile: the normaliser is at least that.
+    """
+    count = grid.shape[1]
+    return np.maximum(logsumexp(grid, axis=1), own) - np.log(count)
 
 
 def pooling_exponents(own: Array, grid: Array, row_weight: Array, start: Array) -> Array:
@@ -112,15 +126,16 @@ def pooling_exponents(own: Array, grid: Array, row_weight: Array, start: Array) 
     share = row_weight / row_weight.mean()
 
     def loss(e: Array) -> tuple[float, Array]:
-        value, others = own @ e, np.einsum("j,njg->ng", e, grid)
-        points = np.concatenate([others, value[:, None]], axis=1)
+        value, points = own @ e, np.einsum("j,njg->ng", e, grid)
         top = points.max(axis=1, keepdims=True)
         density = np.exp(points - top)
         total = density.sum(axis=1, keepdims=True)
-        density /= total
-        gain = value - top[:, 0] - np.log(total[:, 0])
-        expected = np.einsum("ng,njg->nj", density[:, :-1], grid) + density[:, -1:] * own
-        slope = share @ (own - expected)
+        log_total = top[:, 0] + np.log(total[:, 0])
+        # See `pool_normalizer`: such a row has no say.
+        seen = value < log_total
+        gain = value - np.maximum(log_total, value)
+        expected = np.einsum("ng,njg->nj", density / total, grid)
+        slope = (share * seen) @ (own - expected)
         return (
             -float(share @ gain) + _RIDGE * float(((e - start) ** 2).sum()),
             -slope + 2 * _RIDGE * (e - start),

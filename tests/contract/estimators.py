@@ -9,10 +9,14 @@ from mcdensity import MCD, TableEstimator
 from mcdensity._delegate import DelegatingEstimator
 from mcdensity.baselines import get_estimator, list_estimators
 from mcdensity.experts import list_experts, portfolio_names
+from mcdensity.persistence import storable
 
 
+@storable
 class OnArrays(DelegatingEstimator):
     """A `TableEstimator` for arrays, whose columns get names."""
+
+    refuses_constants = True
 
     def __init__(self, estimator):
         self.estimator = estimator
@@ -29,6 +33,10 @@ class OnArrays(DelegatingEstimator):
     @property
     def feature_names_in_(self):
         return self.estimator_.feature_names_in_
+
+    @property
+    def n_features_in_(self):
+        return self.estimator_.n_features_in_
 
 
 # Small settings where a default would make the suite slow.

@@ -126,9 +126,11 @@ class GaussianMixtureDistribution(ConditionalDistribution):
             return out
         if y.size * weights.shape[1] <= _FEW:
             # For a few rows one array is faster than a loop over the components.
-            z = (y[:, :, None] - self.means[:, None]) / self.scales[:, None]
+            z = (y - self.means.T[..., None]) / self.scales.T[..., None]  # (components, rows, m)
             function(z)
-            return np.einsum("nmk,nk->nm", z, weights, out=out)
+            z *= weights.T[..., None]
+            # In the order of the loop: a row is the same, however many there are.
+            return np.add.reduce(z, axis=0, out=out)
         step = max(1, _CACHE // y.shape[1])
         for i in range(0, len(y), step):
             part = slice(i, i + step)

@@ -21,9 +21,10 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit, logsumexp
+from scipy.special import logit
 from sklearn.base import BaseEstimator
 
+from mcdensity._mixing import pool_normalizer
 from mcdensity.data import TrainingData
 from mcdensity.experts.tables import LIMIT, RatioTable
 
@@ -42,7 +43,7 @@ __all__ = [
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 # Quantiles of the marginal over which a pool is normalised while its exponents are chosen.
-POOL_POINTS = 128
+POOL_POINTS = 256
 # Values at points y of shape (m,), which rows share, or (rows, m), of all rows or of some.
 Evaluate = Callable[[Array, Rows | None], Array]
 
@@ -79,10 +80,9 @@ class FitReport:
         if isinstance(conditioned, ConditionedDensity):
             # A density does not rest on the marginal, which has seen these targets.
             own = own + (data.marginal.logpdf(y)[:, 0] - data.held_out_marginal()[rows])
-        value = np.column_stack([own, conditioned.relative(points, data.marginal.logpdf(points))])
-        # With a row's own y among the points no peak that it fell into is missed.
-        value -= logsumexp(value, axis=1, keepdims=True) - np.log(value.shape[1])
-        return cls(rows, value[:, 0] + data.held_out_marginal()[rows], value[:, 1:])
+        grid = conditioned.relative(points, data.marginal.logpdf(points))
+        shift = pool_normalizer(own, grid)
+        return cls(rows, own - shift + data.held_out_marginal()[rows], grid - shift[:, None])
 
 
 def pool_points(data: TrainingData) -> Array:

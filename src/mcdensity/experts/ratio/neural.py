@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit, logsumexp
+from scipy.special import logit
 
 from mcdensity._known import storable
+from mcdensity._mixing import pool_normalizer
 from mcdensity._validation import check_integer
 from mcdensity.data import TrainingData
 from mcdensity.experts.base import Evaluate, FitReport, RatioExpert, Rows, pool_points
@@ -192,8 +193,9 @@ class NeuralDiscriminator(RatioExpert):
         """Report on the held-out rows, by the members that held them out."""
         rows, value = pairs.held_log_ratios(losses, pool_points(data))
         value = self.trust_ * value
-        value -= logsumexp(value, axis=1, keepdims=True) - np.log(value.shape[1])
-        return FitReport(rows, value[:, 0] + data.held_out_marginal()[rows], value[:, 1:])
+        own, grid = value[:, 0], value[:, 1:]
+        shift = pool_normalizer(own, grid)
+        return FitReport(rows, own - shift + data.held_out_marginal()[rows], grid - shift[:, None])
 
     def _strata(self, data: TrainingData) -> Callable[[Array], Array]:
         if data.marginal is None:
