@@ -14,7 +14,8 @@ from mcdensity.data import TrainingData
 from mcdensity.discriminators import get_discriminator
 from mcdensity.marginals import TailedDensity
 from mcdensity.networks.pairs import PairLosses
-from mcdensity.networks.towers import FlowTower, MixtureTower, NormalScores, TwoTower, spline
+from mcdensity.networks.scores import NormalScores
+from mcdensity.networks.towers import FlowTower, MixtureTower, TwoTower, spline
 from mcdensity.target import InnerMarginal, TargetSpace
 
 RNG = np.random.default_rng(0)

@@ -7,113 +7,25 @@ computed once per row, `parameters_of`; `log_density` then combines it with any 
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor, nn
 
-from mcdensity.networks.ensemble import BLOCK as _BLOCK
-from mcdensity.networks.ensemble import EnsembleTraining
 from mcdensity.networks.layers import StackedLinear
 from mcdensity.networks.parameters import ParameterNetwork
+from mcdensity.networks.scores import NormalScores
 
-if TYPE_CHECKING:
-    from mcdensity.target import InnerMarginal
-
-__all__ = [
-    "TOWERS", "DensityTraining", "FlowTower", "MixtureTower", "NormalScores", "TwoTower",
-    "condition_on", "log_mean", "spline",
-]  # fmt: skip
+__all__ = ["TOWERS", "FlowTower", "MixtureTower", "TwoTower", "log_mean", "spline"]
 
 _LOG_SCALES = (-6.0, 3.0)
 # What a grid of some hundred quantiles still resolves.
 _LOG_PRECISIONS = (-3.0, 3.5)
 _MOST = 100.0
 _COEFFICIENTS = 4
-_LEAST_LEVEL = 1e-15
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-
-
-class NormalScores:
-    """The map from y to its normal score, and the density of y: linear between knots.
-
-    Parameters
-    ----------
-    knots : ndarray of shape (k,)
-        Ascending values of y.
-    levels : ndarray of shape (k,)
-        The probabilities below them.
-    log_density : ndarray of shape (k,)
-        The marginal's there.
-    limits : tuple of float
-        The smallest and the largest target.
-    """
-
-    def __init__(
-        self,
-        knots: NDArray[np.float64],
-        levels: NDArray[np.float64],
-        log_density: NDArray[np.float64],
-        limits: tuple[float, float] = (-math.inf, math.inf),
-    ) -> None:
-        self.limits = limits
-        self.knots, first = np.unique(knots.astype(np.float32), return_index=True)
-        levels = np.clip(levels[first], _LEAST_LEVEL, 1 - _LEAST_LEVEL)
-        self.scores = np.maximum.accumulate(ndtri(levels).astype(np.float32))
-        self.log_density = log_density[first].astype(np.float32)
-
-    @classmethod
-    def of(cls, marginal: InnerMarginal, count: int = 1024) -> NormalScores:
-        """Make the table of a marginal: knots where targets are, and evenly to its reach."""
-        level = (np.arange(count) + 0.5) / count
-        even = np.linspace(*marginal.reach, count)
-        knots = np.unique(np.concatenate([marginal.quantile(level), even]))
-        return cls(knots, marginal.cdf(knots), marginal.logpdf(knots), marginal.limits)
-
-    def _place(self, y: Tensor, knots: Tensor) -> tuple[Tensor, Tensor]:
-        """Index of the right end of the piece, and the place in it: 0 to 1, or a piece beyond."""
-        i = torch.searchsorted(knots, y.contiguous()).clamp(1, len(knots) - 1)
-        return i, ((y - knots[i - 1]) / (knots[i] - knots[i - 1])).clamp(-1, 2)
-
-    def _table(self, y: Tensor) -> list[Tensor]:
-        arrays = self.knots, self.scores, self.log_density
-        return [torch.as_tensor(a, device=y.device, dtype=y.dtype) for a in arrays]
-
-    def __call__(self, y: Tensor) -> Tensor:
-        """Return z; beyond the outer knots the line goes on for as long as its last piece."""
-        if len(self.knots) < 2:
-            return torch.zeros_like(y)
-        if y.ndim > 1 and len(y) > 1 and y.stride(0) == 0:  # the same for all members
-            return self(y[0]).expand_as(y)
-        knots, scores, _ = self._table(y)
-        i, part = self._place(y, knots)
-        return torch.lerp(scores[i - 1], scores[i], part)
-
-    def both(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return z and the log-density."""
-        if len(self.knots) < 2:
-            return torch.zeros_like(y), torch.zeros_like(y)
-        knots, scores, log_density = self._table(y)
-        i, part = self._place(y, knots)
-        return torch.lerp(scores[i - 1], scores[i], part), torch.lerp(
-            log_density[i - 1], log_density[i], part
-        )
-
-    def shifted(self, y: Tensor, step: Tensor) -> Tensor:
-        """Return the y whose score is that of `y` plus a step: noise where y is dense is small."""
-        if len(self.knots) < 2:
-            return y
-        knots, scores, _ = self._table(y)
-        z = (self(y) + step).contiguous()
-        i = torch.searchsorted(scores, z).clamp(1, len(knots) - 1)
-        width = (scores[i] - scores[i - 1]).clamp_min(1e-6)
-        return torch.lerp(knots[i - 1], knots[i], ((z - scores[i - 1]) / width).clamp(-1, 2))
 
 
 class TwoTower(nn.Module):
@@ -395,130 +307,3 @@ def spline(u: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
 
 
 TOWERS = {"flow": FlowTower, "mixture": MixtureTower, "two-tower": TwoTower}
-
-
-class DensityTraining(EnsembleTraining):
-    """Trains towers, and asks them about rows that they have held out."""
-
-    def held_out_ratios(
-        self,
-        weights: NDArray[np.float64],
-        points: NDArray[np.float64],
-        log_marginal: NDArray[np.float64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Log-ratios to the marginal of the scored rows, by the members that held them out.
-
-        Parameters
-        ----------
-        weights : ndarray of shape (levels + 1,)
-            Of the levels of noise, whose densities are mixed, and of the marginal.
-        points : ndarray of shape (G,)
-            Values of y that the rows share.
-        log_marginal : ndarray of shape (rows,)
-            Log-density of the rows' own targets under a marginal that has not seen them.
-
-        Returns
-        -------
-        own : ndarray of shape (rows,)
-        grid : ndarray of shape (rows, G)
-        """
-        module: Any = self.module
-        kept = np.flatnonzero(weights[:-1])
-        log_weights = self._tensor(np.log(weights[kept]))[:, None, None, None]
-        log_rest = self._tensor(np.log(weights[-1:]))
-        at = self._tensor(points)
-        log_f = module.scores.both(at)[1]
-        of_targets = self._tensor(log_marginal)
-        holds, found = self.holds[..., None], []
-        step = max(1, _BLOCK // (self.total * len(points) * 10))
-        with torch.no_grad():
-            for part in torch.arange(len(self.scored), device=self.device).split(step):
-                rows = self.scored[part]
-                x = self.x[rows].expand(self.total, -1, -1)
-                own = self.log_density(x, self.y[rows].expand(self.total, -1), rows)
-                value = module.log_density(module.conditioned(x, at), at, log_f)
-                both = torch.cat([own[..., None], value], -1)
-                both = both.unflatten(0, (len(self.levels), self.members))[kept]
-                marginal = torch.cat([of_targets[part, None], log_f.expand(len(part), -1)], -1)
-                mixed = (both + log_weights).logsumexp(0) - marginal  # (members, rows, 1 + G)
-                mixed = torch.logaddexp(mixed, log_rest)
-                share = holds[:, part].to(mixed.dtype)
-                found.append((mixed * share).sum(0) / share.sum(0))
-        ratio = torch.cat(found).double().cpu().numpy()
-        return ratio[:, 0], ratio[:, 1:]
-
-
-def condition_on(
-    module: nn.Module,
-    X: NDArray[np.float64],
-    points: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    rest: float,
-    block: int,
-) -> tuple[Callable[..., NDArray[np.float64]], Callable[..., NDArray[np.float64]]]:
-    """Compute the parameters of rows once; return their pooled log-ratio as a function.
-
-    The densities of the levels of noise, and the marginal's, are mixed for each member, and the
-    log-ratios of the members to the marginal averaged.
-
-    Parameters
-    ----------
-    module : nn.Module
-        One of the towers.
-    X : ndarray of shape (n, p)
-    points : ndarray
-        Where densities without a closed form are normalised.
-    weights : ndarray of shape (levels,)
-        Of the levels.
-    rest : float
-        Of the marginal.
-    block : int
-        Numbers to work at once.
-
-    Returns
-    -------
-    log_ratio : callable
-        ``log_ratio(y, rows, log_marginal)``, up to a constant of the row.
-    log_marginal : callable
-        The marginal's log-density at y, as the network knows it.
-    """
-    tower: Any = module
-    # In double precision: single precision products of few rows are summed in another order than
-    # those of many, and a row's answer must not depend on the rows beside it.
-    exact: Any = copy.deepcopy(tower).double()
-    stack = next(tower.parameters()).shape[0]
-    with torch.inference_mode():
-        x = torch.as_tensor(X).expand(stack, -1, -1)
-        parameters = exact.conditioned(x, torch.as_tensor(points))
-    if isinstance(tower, TwoTower):
-        tower = exact  # a product of matrices, with terms that cancel
-    else:
-        parameters = parameters.float()
-    log_weights = torch.as_tensor(np.log(weights), dtype=parameters.dtype)[:, None, None, None]
-
-    log_rest = torch.as_tensor(np.log(max(rest, 1e-12)), dtype=parameters.dtype)
-
-    def tensor(array: NDArray[np.float64]) -> Tensor:
-        return torch.as_tensor(np.ascontiguousarray(array)).to(parameters.dtype)
-
-    def log_ratio(
-        y: NDArray[np.float64], rows: NDArray[np.intp] | None, log_marginal: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        chosen = parameters if rows is None else parameters[:, torch.as_tensor(rows)]
-        at, log_f = tensor(y), tensor(log_marginal)
-        out = np.empty((chosen.shape[1], y.shape[-1]))
-        step = max(1, block // max(1, stack * chosen.shape[2] // 3 * y.shape[-1]))
-        with torch.inference_mode():
-            for i in range(0, len(out), step):
-                some = slice(i, i + step)
-                where = (at, log_f) if at.ndim == 1 else (at[some], log_f[some])
-                value = tower.log_density(chosen[:, some], *where)
-                value = value.unflatten(0, (len(weights), -1))
-                value = (value + log_weights).logsumexp(0).sub_(where[1])
-                out[some] = torch.logaddexp(value, log_rest).double().mean(0).numpy()
-        return out
-
-    def log_marginal(y: NDArray[np.float64]) -> NDArray[np.float64]:
-        return tower.scores.both(tensor(y))[1].double().numpy()
-
-    return log_ratio, log_marginal

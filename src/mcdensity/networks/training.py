@@ -84,16 +84,7 @@ def train(
     with _progress(steps, verbose) as advance:
         for taken in range(1, steps + 1):
             module.train()
-            value = loss()
-            if not torch.isfinite(value):
-                raise ValueError(
-                    "The loss of the neural network is not finite: its output is NaN or infinite. "
-                    "A network of your own may overflow; else try a smaller learning_rate."
-                )
-            optimizer.zero_grad(set_to_none=True)
-            value.backward()
-            nn.utils.clip_grad_norm_(parameters, clip)
-            optimizer.step()
+            _step(optimizer, loss(), parameters, clip)
             schedule.step()
             if score is not None and (taken % every == 0 or taken == steps):
                 module.eval()
@@ -108,6 +99,21 @@ def train(
     keeper.restore()
     module.eval()
     return taken
+
+
+def _step(
+    optimizer: torch.optim.Optimizer, value: Tensor, parameters: list[nn.Parameter], clip: float
+) -> None:
+    """Take one step down the gradient of a loss."""
+    if not torch.isfinite(value):
+        raise ValueError(
+            "The loss of the neural network is not finite: its output is NaN or infinite. "
+            "A network of your own may overflow; else try a smaller learning_rate."
+        )
+    optimizer.zero_grad(set_to_none=True)
+    value.backward()
+    nn.utils.clip_grad_norm_(parameters, clip)
+    optimizer.step()
 
 
 def _affordable_steps(module: nn.Module, loss: Callable[[], Tensor], seconds: float) -> int:

@@ -179,7 +179,9 @@ class NetworkDensity(DensityExpert):
         """Build the networks, and what trains them."""
         import torch
 
-        from mcdensity.networks.towers import TOWERS, DensityTraining, NormalScores
+        from mcdensity.networks.conditioning import DensityTraining
+        from mcdensity.networks.scores import NormalScores
+        from mcdensity.networks.towers import TOWERS
         from mcdensity.networks.training import choose_device
 
         device, marginal = choose_device(self.device), data.marginal
@@ -285,7 +287,7 @@ class NetworkDensity(DensityExpert):
 
     def condition(self, X: Array) -> ConditionedDensity:
         """Compute the parameters of the densities of these rows."""
-        from mcdensity.networks.towers import condition_on
+        from mcdensity.networks.conditioning import condition_on
 
         evaluate, log_marginal_at = condition_on(
             self.module_,
