@@ -21,8 +21,8 @@ __all__ = ["NeuralEstimator", "ParameterNetwork"]
 
 Array = NDArray[np.float64]
 
-# Levels of noise to choose from for 100 rows, on standardised data; they shrink with n^(-1/6). They
-# bracket the best level of MDN on each of the nine density models with 100 rows.
+# Levels of noise to choose from for 100 rows, on standardised data; they shrink with n^(-1/6),
+# between the rates of kernels' bandwidths for one and for several variables.
 _NOISE = (0.05, 0.15, 0.4)
 _MEMBERS = 5
 _LARGE = 5000

@@ -30,8 +30,7 @@ __all__ = [
     "xgboost",
 ]
 
-# A fifth is held out, as everywhere in the package, and twenty rounds without gain end the boosting
-# (of 10, 20 and 50 the first stopped too early on Concrete, the last doubled the time).
+# A fifth is held out, as everywhere in the package; twenty rounds without gain end the boosting.
 _VALIDATION_SHARE = 0.2
 _PATIENCE = 20
 # With fewer observations a fifth of them, four or less, says nothing about when to stop.
