@@ -115,9 +115,6 @@ def condition_on(
         tower = exact  # a product of matrices, with terms that cancel
     else:
         parameters = parameters.float()
-    log_weights = torch.as_tensor(np.log(weights), dtype=parameters.dtype)[:, None, None, None]
-
-    log_rest = torch.as_tensor(np.log(max(rest, 1e-12)), dtype=parameters.dtype)
 
     def tensor(array: NDArray[np.float64]) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(array)).to(parameters.dtype)
@@ -128,15 +125,15 @@ def condition_on(
         chosen = parameters if rows is None else parameters[:, torch.as_tensor(rows)]
         at, log_f = tensor(y), tensor(log_marginal)
         out = np.empty((chosen.shape[1], y.shape[-1]))
-        step = max(1, block // max(1, stack * chosen.shape[2] // 3 * y.shape[-1]))
+        step = max(1, block // max(1, stack * y.shape[-1]))
         with torch.inference_mode():
             for i in range(0, len(out), step):
                 some = slice(i, i + step)
                 where = (at, log_f) if at.ndim == 1 else (at[some], log_f[some])
-                value = tower.log_density(chosen[:, some], *where)
-                value = value.unflatten(0, (len(weights), -1))
-                value = (value + log_weights).logsumexp(0).sub_(where[1])
-                out[some] = torch.logaddexp(value, log_rest).double().mean(0).numpy()
+                value = tower.density_ratio(chosen[:, some], *where)
+                parts = value.unflatten(0, (len(weights), -1)).unbind(0)
+                total = sum(part * w for part, w in zip(parts, weights.tolist(), strict=True))
+                out[some] = torch.log(total + max(rest, 1e-12)).double().mean(0).numpy()
         return out
 
     def log_marginal(y: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -56,8 +56,9 @@ _LEAST_WEIGHT = 0.02
 # Standard errors of the held-out likelihood that are taken back before experts are compared: the
 # rows have chosen the time to stop and the weights of the levels.
 _CAUTION = 0.2
-# Numbers worked at once when predicting: a few MB, which stay in the cache.
-_BLOCK = 1 << 18
+# Numbers worked at once when predicting, so that they stay in the cache: quantiles of 10,000 rows
+# took 4.1, 4.2 and 4.9 s with 2^16, 2^18 and 2^20.
+_BLOCK = 1 << 16
 
 
 @storable
