@@ -1,7 +1,5 @@
 """The automatic portfolio: pooling, time budgets, few rows."""
 
-import time
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -181,12 +179,10 @@ def test_the_time_budget_is_checked(budget):
         MCD(time_budget=budget).fit(*sample(50))
 
 
-def test_a_time_budget_is_kept_and_more_time_is_used():
-    """The bound allows for a machine many times slower than any that has been seen."""
+def test_with_little_time_the_quick_expert_is_there_and_with_much_all_are():
     X, y = sample(350)
-    start = time.monotonic()
-    quick = MCD(time_budget=1.0, random_state=0).fit(X, y)
-    assert time.monotonic() - start < 12
+    quick = MCD(time_budget=0.01, random_state=0).fit(X, y)
+    assert set(quick.discriminator_.scores_) == {"quadratic", "auto"}
     assert np.isfinite(quick.predict_quantiles(X)).all()
     assert quick.score(*sample(300, seed=1)) > MarginalBaseline().fit(X, y).score(X, y)
     slow = MCD(time_budget=1e6, random_state=0, discriminator_params=SMALL).fit(X, y)
