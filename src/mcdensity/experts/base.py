@@ -305,6 +305,9 @@ class RatioExpert(Expert):
 
     def condition(self, X: Array) -> ConditionedRatio:
         """Compute what depends on these standardised rows alone."""
+        return ConditionedRatio(len(X), self._log_ratio_of(X), self._table)
+
+    def _log_ratio_of(self, X: Array) -> Evaluate:
         evaluate, shift = self._conditioned_logit(X), logit(self.ratio_)
 
         def log_ratio(y: Array, rows: Rows | None) -> Array:
@@ -313,10 +316,16 @@ class RatioExpert(Expert):
                 raise ValueError(f"The discriminator {self.describe()} returned NaN.")
             return value
 
-        return ConditionedRatio(len(X), log_ratio, self._table)
+        return log_ratio
 
-    def use_table(self, data: TrainingData) -> None:
-        """Take from the data's marginal where ratios are tabulated to be normalised."""
+    def make_table(self, data: TrainingData) -> None:
+        """Choose, after fitting, where ratios are tabulated to be normalised."""
         self._table = None
         if data.marginal is not None:
-            self._table = RatioTable(*data.marginal.table_points(), smooth=self.smooth)
+            self._table = RatioTable.chosen(
+                data.marginal,
+                lambda X, y: self._log_ratio_of(X)(y, None),
+                data.X,
+                data.n_observations,
+                self.smooth,
+            )

@@ -171,7 +171,7 @@ class StackedNetwork(nn.Module):
         if m == 0:
             return out
         columns = min(m, block)
-        rows = max(1, block // columns)
+        rows = -(-block // columns)  # so that no block but the last is filled up
         for i in range(0, n, rows):
             for j in range(0, m, columns):
                 part = of_x[:, i : i + rows, None]

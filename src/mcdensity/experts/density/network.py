@@ -318,7 +318,7 @@ class NetworkDensity(DensityExpert):
         return self.tower
 
 
-def _named(tower: str, portfolio: int) -> Callable[..., NetworkDensity]:
+def _named(tower: str, portfolio: int | None = None) -> Callable[..., NetworkDensity]:
     @register(tower, portfolio=portfolio)
     def build(**parameters: Any) -> NetworkDensity:
         return NetworkDensity(tower, **parameters)
@@ -328,4 +328,5 @@ def _named(tower: str, portfolio: int) -> Callable[..., NetworkDensity]:
 
 mixture = _named("mixture", 10)
 flow = _named("flow", 20)
-two_tower = _named("two-tower", 40)
+# Beside the others it gained nothing on 21 real and simulated tables of 100 and 300 rows.
+two_tower = _named("two-tower")

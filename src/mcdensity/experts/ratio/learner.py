@@ -66,11 +66,11 @@ class LearnerDiscriminator(RatioExpert):
     def fit(self, data: TrainingData) -> FitReport:
         """Learn from all pairs of the contrast set."""
         learner, contrast = unfitted_copy(self.learner), data.contrast()
-        self.use_table(data)
         _seed(learner, data.random_state)
         self.learner_ = self._fit_learner(learner, data)
         self.ratio_ = weighted_ratio(learner, contrast.ratio)
         logit_function(self.learner_)  # says so where there is no way to a logit
+        self.make_table(data)
         return FitReport.empty()
 
     def _fit_learner(self, learner: Any, data: TrainingData) -> Any:

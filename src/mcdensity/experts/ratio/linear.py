@@ -67,7 +67,6 @@ class QuadraticDiscriminator(RatioExpert):
     def fit(self, data: TrainingData) -> FitReport:
         """Learn from all pairs of the contrast set."""
         contrast = data.contrast()
-        self.use_table(data)
         p = contrast.x_pool.shape[1]
         rows, columns = np.triu_indices(p) if p <= _MAX_PRODUCTS else (np.arange(p),) * 2
         self._products = rows, columns
@@ -88,6 +87,7 @@ class QuadraticDiscriminator(RatioExpert):
         coefficient = self.learner_.coef_[0]
         self._of_x, self._of_xy = coefficient[:k], coefficient[k : k + p]
         self._of_y, self._of_yy = coefficient[-2:]
+        self.make_table(data)
         return FitReport.empty()
 
     def _x_features(self, X: Array) -> Array:

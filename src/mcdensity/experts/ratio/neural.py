@@ -148,7 +148,6 @@ class NeuralDiscriminator(RatioExpert):
         from mcdensity.networks.training import choose_device, seeded, train
 
         self._check(data)
-        self.use_table(data)
         device, rng = choose_device(self.device), data.random_state
         n, contrast = data.n_observations, data.contrast()
         steps = self.steps or int(np.clip(200 * (n / 100) ** 0.5, 100, 2000))
@@ -187,6 +186,7 @@ class NeuralDiscriminator(RatioExpert):
                     self.trust_ *= _ENSEMBLE_SHARPENING
         module = module.cpu()
         self.module_ = module.folded() if isinstance(module, StackedNetwork) else module.module
+        self.make_table(data)
         return report
 
     def _report(self, pairs: Any, losses: Any, data: TrainingData) -> FitReport:
