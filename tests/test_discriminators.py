@@ -102,6 +102,8 @@ def test_scores_that_are_no_logits_are_refused():
 @pytest.mark.parametrize("name", list_discriminators())
 def test_registry_rows_and_grid_agree(name):
     quick = {"steps": 50} if name in NEURAL else {}
+    if name == "auto":
+        quick = {"portfolio": {"quadratic": {}, "mixture": {"steps": 50}, "mlp": {"steps": 50}}}
     pairs = contrast(100)
     y = pairs.y_pool[:, 0]
     law = TailedDensity().fit(y)

@@ -75,8 +75,8 @@ class DeepCDE(SeriesEstimator, NeuralEstimator):
     >>> import numpy as np
     >>> from mcdensity.baselines import DeepCDE
     >>> rng = np.random.default_rng(0)
-    >>> x = rng.uniform(-1, 1, size=500)
-    >>> model = DeepCDE(random_state=0).fit(x[:, None], x + 0.1 * rng.normal(size=500))
+    >>> x = rng.uniform(-1, 1, size=200)
+    >>> model = DeepCDE(random_state=0).fit(x[:, None], x + 0.1 * rng.normal(size=200))
     >>> model.predict([[0.5]]).round(1)
     array([0.5])
     """

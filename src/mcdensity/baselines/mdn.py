@@ -64,8 +64,8 @@ class MDN(NeuralEstimator):
     >>> import numpy as np
     >>> from mcdensity.baselines import MDN
     >>> rng = np.random.default_rng(0)
-    >>> x = rng.uniform(-1, 1, size=500)
-    >>> model = MDN(random_state=0).fit(x[:, None], x + 0.1 * rng.normal(size=500))
+    >>> x = rng.uniform(-1, 1, size=200)
+    >>> model = MDN(random_state=0).fit(x[:, None], x + 0.1 * rng.normal(size=200))
     >>> model.predict_quantiles([[0.5]], 0.5).round(1)
     array([[0.5]])
     """
