@@ -265,7 +265,7 @@ def test_demo(tmp_path):
         ("predict model.mcd data.csv -o out.xlsx", 1, "has the ending '.xlsx'"),
         ("predict model.mcd data.csv -o /proc/no/out.csv", 1, "Error: "),
         ("predict model.mcd data.csv --quantiles 0,1", 1, "must lie strictly between 0 and 1"),
-        ("predict model.mcd data.csv --quantiles a", 1, "takes numbers with commas between"),
+        ("predict model.mcd data.csv --quantiles a", 1, "takes numbers separated by commas"),
         ("predict model.mcd data.csv --density-grid 1:2", 1, "takes LOW:HIGH:COUNT"),
         ("predict model.mcd data.csv --keep nothing", 1, "no column 'nothing' (to keep)"),
         ("evaluate model.mcd lacking.csv", 1, "no column 'price' (the target)"),

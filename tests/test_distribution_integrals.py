@@ -9,7 +9,6 @@ from mcdensity.baselines import FlexCode
 from mcdensity.distribution import GaussianMixtureDistribution, GridDistribution
 
 
-
 def midpoints(count):
     return (np.arange(count) + 0.5) / count
 

@@ -285,7 +285,7 @@ BAD_FITS = [
     ({"y_marginal": []}, "y_marginal must be of shape"),
     ({"groups": [None] * 10 + ["a"] * 10}, "groups must hold values of one kind"),
     ({"groups": np.zeros(20)}, "rows of group .* have different x"),
-    ({"groups": np.zeros(3)}, "groups must have one entry a row of X"),
+    ({"groups": np.zeros(3)}, "groups must have one entry per row of X"),
     ({"sample_weight": np.ones(3)}, "one weight per row of X"),
     ({"sample_weight": -np.ones(20)}, "not negative"),
     ({"sample_weight": np.zeros(20)}, "zero for all rows"),

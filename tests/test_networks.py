@@ -349,7 +349,7 @@ class Scaled(nn.Module):
     [
         ({"device": "cuda"}, ValueError, "torch finds no GPU here"),
         ({"device": "abacus"}, ValueError, "device must be"),
-        ({"validation_share": 0.99}, ValueError, "leaves less than 2 of 30 observations to train"),
+        ({"validation_share": 0.99}, ValueError, "leaves fewer than 2 of 30 observations to train"),
         ({"validation_share": 1.0}, ValueError, r"validation_share must lie in \[0, 1\)"),
         ({"batch_size": 1}, ValueError, "batch_size must be an integer of at least 2"),
         ({"steps": 0}, ValueError, "steps must be an integer of at least 1"),

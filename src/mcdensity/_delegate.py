@@ -1,4 +1,4 @@
-"""Estimators that hand their work to another one, after a preparation of X."""
+"""Estimators that delegate to another one, after a preparation of X."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a temporary file beside `path`, which takes its place when all went well.
+    """Yield a temporary file beside `path`, which replaces it on success.
 
     A process that is killed leaves its temporary file; the next one that writes the same `path`
     removes it.
@@ -66,14 +66,14 @@ def write_file(path: str | Path, content: str | bytes) -> None:
 
 
 # A temporary file is locked as long as the process lives that writes it: the system releases the
-# lock even of a process that is killed. So a file that can be locked is nobody's. (The number of a
-# process in its name would not tell: numbers are given again, and differ between machines.)
+# lock even of a process that is killed. So a file that can be locked is abandoned. (A process
+# id in its name would not help: ids are reused, and differ between machines.)
 
 
 def _create(path: Path) -> tuple[int | None, Path]:
     """Make a temporary file and lock it; the lock lasts until the handle is closed."""
     while True:
-        # The whole name stays the suffix: what writes a file often goes by its ending.
+        # The whole name stays the suffix: writers often go by the ending of a file.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=_PREFIX, suffix=f".{path.name}")
         if fcntl is None:
             os.close(handle)

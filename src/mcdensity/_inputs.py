@@ -38,9 +38,9 @@ _LEAST_SHARE = 16 * np.finfo(float).eps
 
 
 class InputChecks(BaseEstimator):
-    """The part of `ConditionalEstimator` that looks at what users give.
+    """The part of `ConditionalEstimator` that checks user input.
 
-    Missing numbers in X are passed on to a method that takes them. For every other a missing entry
+    Missing numbers in X are passed on to a method that takes them. For others a missing entry
     becomes the mean of its column, and each column that had missing values in training gets a
     second one, 1 where the value is missing and 0 elsewhere.
     """
@@ -177,7 +177,7 @@ class InputChecks(BaseEstimator):
 def all_or_nothing(
     fit: Callable[Concatenate[Self_, Arguments], Result],
 ) -> Callable[Concatenate[Self_, Arguments], Result]:
-    """Make a fit that fails leave the estimator as it was, fitted before or not."""
+    """Restore the estimator to its earlier state, fitted or not, if a fit fails."""
 
     @functools.wraps(fit)
     def fit_or_restore(self: Self_, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -248,7 +248,7 @@ def _table_to_pandas(X: Any) -> Any:
 
 
 def _refuse_values(X: Any, name: str) -> None:
-    """Refuse what X must not hold, by its name and that of the column."""
+    """Refuse values that X must not hold, with its name and that of the column."""
     refuse_masked(name, X)
     if hasattr(X, "dtypes") and hasattr(X, "columns"):
         for number, (column, kind) in enumerate(zip(X.columns, X.dtypes, strict=True)):
@@ -258,7 +258,7 @@ def _refuse_values(X: Any, name: str) -> None:
     try:
         array = X if hasattr(X, "dtype") else np.asarray(X)
     except ValueError:
-        return  # rows of different lengths, which scikit-learn tells of
+        return  # rows of different lengths, which scikit-learn reports
     if isinstance(array, np.ndarray):
         refuse_kinds(name, array)
 

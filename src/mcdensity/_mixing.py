@@ -1,4 +1,4 @@
-"""How densities are pooled so that held-out rows are served best: linearly, and log-linearly."""
+"""Pooling of densities by held-out likelihood: linearly, and log-linearly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 # More than any problem of the tests needs to reach 1e-7.
 _ROUNDS = 2000
-# Rows of a prior that each exponent is as it was: 20 keeps a few hundred rows from moving the
+# Strength, in rows, of the prior at the start: 20 keeps a few hundred rows from moving the
 # exponents far. With 5, 20 and 60 the mean log-likelihoods of 21 real and simulated tables of 100
 # and 300 rows were -0.2722, -0.2716 and -0.2724.
 _RIDGE = 20.0
@@ -28,7 +28,7 @@ _RIDGE = 20.0
 def best_weights(log_density: Array, row_weight: Array, prior: Array) -> Array:
     """Maximise the mean of log(sum_j w_j f_j) over weights that sum to one.
 
-    The problem is concave; expectation and maximisation never lowers the likelihood.
+    The problem is concave; expectation-maximisation never lowers the likelihood.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def best_weights(log_density: Array, row_weight: Array, prior: Array) -> Array:
         Of rows that the densities have not seen; a constant per row does not matter.
     row_weight : ndarray of shape (n,)
     prior : ndarray of shape (J,)
-        Rows that each density is given to begin with, so that few rows rule nothing out.
+        Prior count, in rows, of each density, so that few rows rule nothing out.
     """
     likelihood = np.exp(log_density - log_density.max(axis=1, keepdims=True))
     share = row_weight / row_weight.sum()
@@ -54,7 +54,7 @@ def best_weights(log_density: Array, row_weight: Array, prior: Array) -> Array:
 
 
 def mixture_weights(gains: Array, row_weight: Array, least: float = 0.0) -> Array:
-    """Return the best weights of several densities and of the marginal, which has no gain.
+    """Return the best weights of several densities and of the marginal, whose gain is 0.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def mixture_weights(gains: Array, row_weight: Array, least: float = 0.0) -> Arra
         Log-likelihoods of held-out rows above that of the marginal.
     row_weight : ndarray of shape (n,)
     least : float, default 0
-        Smaller weights are dropped, but for that of the marginal.
+        Smaller weights are dropped, except that of the marginal.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def pooling_exponents(own: Array, grid: Array, row_weight: Array, start: Array) 
         density = np.exp(points - top)
         total = density.sum(axis=1, keepdims=True)
         log_total = top[:, 0] + np.log(total[:, 0])
-        # See `pool_normalizer`: such a row has no say.
+        # See `pool_normalizer`: such a row has no influence.
         seen = value < log_total
         gain = value - np.maximum(log_total, value)
         expected = np.einsum("ng,njg->nj", density / total, grid)

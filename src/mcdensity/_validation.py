@@ -22,7 +22,7 @@ __all__ = [
     "weighted_quantile",
 ]
 
-# Values that numpy turns into floats without a word, or that fail without saying where: the kind
+# Values that numpy silently turns into floats, or that fail without saying where: the kind
 # of their dtype, what they are called, and what to do about them.
 _KINDS: dict[str, tuple[type[Exception], str]] = {
     "M": (
@@ -61,7 +61,7 @@ def as_generator(random_state: Any) -> np.random.Generator:
 
 
 def refuse_masked(name: str, value: Any) -> None:
-    """Refuse a masked array with masked entries: its mask would be lost without a word."""
+    """Refuse a masked array with masked entries: its mask would be lost silently."""
     if not isinstance(value, np.ma.MaskedArray):
         return
     number = int(np.ma.count_masked(value))
@@ -149,15 +149,14 @@ def check_weights(
         )
     if not np.isfinite(weight).all() or (weight < 0).any():
         raise ValueError(
-            "sample_weight must be finite and not negative. Give a row that is not to count the "
-            "weight 0."
+            "sample_weight must be finite and not negative. To exclude a row, give it the weight 0."
         )
     if not weight.any():
         raise ValueError(
             "sample_weight is zero for all rows; at least some weights must be positive."
         )
-    # Divided by the largest first: a sum of huge weights would overflow; and what is nothing beside
-    # the largest is zero.
+    # Divided by the largest first: a sum of huge weights would overflow; and weights that are
+    # negligible beside the largest become zero.
     weight = weight / weight.max()
     kept = weight > 0
     weight = weight[kept]
@@ -188,7 +187,7 @@ def check_number(
     """Return a parameter as a float between limits, or say what it must be.
 
     `closed` tells whether the lower limit itself is allowed; a parameter that may also be `word`
-    must be compared with it before.
+    must be compared with it first.
     """
     number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
     if number and (low <= value if closed else low < value) and value < high:
@@ -214,7 +213,7 @@ def weighted_quantile(
 
 
 def require(module: str, extra: str) -> Any:
-    """Import an optional library, or say which extra brings it."""
+    """Import an optional library, or say which extra provides it."""
     from importlib import import_module
 
     try:

@@ -1,7 +1,7 @@
 """`TrainingData`: what an expert learns from, and the one way to hold rows out.
 
 An *observation* is a row, or a group of rows that share one x. Holding out is always by
-observation: a row, or a group, is on one side.
+observation: a row, or a group, is on one side only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Rows = NDArray[np.intp]
 
 
 class OutOfTimeError(RuntimeError):
-    """The time budget is spent before something useful could be learned."""
+    """The time budget ran out before anything useful was learned."""
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,14 @@ class TrainingData:
     marginal : InnerMarginal, optional
         The law of y alone.
     folds : Folds, optional
-        The rows to hold out, and to report on. Without, an expert divides the rows as it likes.
+        The rows to hold out, and to report on. Without folds, an expert divides the rows itself.
     random_state : Generator
     construction : {"auto", "id", "iid"}
     ratio : float
         How pairs are made, see `mcdensity.build_contrast`.
     device : str
     deadline : float, optional
-        Value of `time.monotonic` at which training should have ended.
+        Value of `time.monotonic` by which training should end.
     verbose : bool
     """
 
@@ -238,7 +238,7 @@ class TrainingData:
         share : float, default 0.2
             Share of the observations that a member holds out.
         most : int, optional
-            The most rows to score the ensemble by.
+            Largest number of rows to score the ensemble by.
 
         Returns
         -------
@@ -252,7 +252,7 @@ class TrainingData:
             size = max(1, round(share * units))
             if units - size < 2:
                 return None
-            # Parts of that size in turn, around the circle if the members need more than there are.
+            # Consecutive parts of that size, starting over if the members need more than there are.
             order = self.random_state.permutation(units)
             held = []
             for e in range(members):

@@ -1,7 +1,7 @@
-"""`ConditionalEstimator`: what every method of this package is.
+"""`ConditionalEstimator`: the interface of every method of this package.
 
 A method implements `_fit` and one of `_log_density_grid` and `_log_density_rows`, on standardised
-arrays. Normalising and the public methods are here; what users give is checked, completed and
+arrays. Normalising and the public methods are here; user input is checked, completed and
 standardised in `_inputs`.
 """
 
@@ -31,7 +31,7 @@ __all__ = ["ConditionalEstimator"]
 
 Array = NDArray[np.float64]
 
-# Densities worked at once, rows times points: the arrays of a block then stay in the cache.
+# Densities computed at once, rows times points: the arrays of a block then stay in the cache.
 _BLOCK = 1 << 17
 _MIN_ROWS = 4
 
@@ -58,7 +58,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         ----------
         X : array-like of shape (n, p)
             Features. Missing values (NaN) are passed on to a method that takes them; for others
-            they become the mean of their column, and a column that says where they were.
+            they become the mean of their column, and an indicator column marks them.
         y : array-like of shape (n,)
             Target.
         sample_weight : array-like of shape (n,), optional
@@ -136,7 +136,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         coverage : float, default 0.9
         conformal : bool, default False
             Whether to use what `conformalize` learned. The interval then holds a new y with at
-            least this probability, whatever the model is worth, as long as the new row and those
+            least this probability, however poor the model is, as long as the new row and those
             of `conformalize` are exchangeable: on average over all of them, not for each x.
         """
         coverage = check_probability("coverage", coverage)
@@ -144,9 +144,9 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
             return self._stream(X, lambda d: d.interval(coverage))
         check_is_fitted(self)
         if not hasattr(self, "conformal_levels_"):
-            raise ValueError("conformal=True needs conformalize(X, y) on held-out rows before.")
+            raise ValueError("conformal=True needs conformalize(X, y) on held-out rows first.")
         n = len(self.conformal_levels_)
-        # Of n + 1 exchangeable rows the new one is as likely to have any rank; a little is added
+        # Of n + 1 exchangeable rows the new one is equally likely to have any rank; 1e-9 allows
         # for the rounding of 1 - coverage.
         rank = int(np.floor((n + 1) * (1 - coverage) + 1e-9))
         if rank < 1:
@@ -155,7 +155,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
                 f"coverage={coverage:g} needs at least {needed} rows in conformalize, got {n}."
             )
         level = self.conformal_levels_[rank - 1]
-        if level <= 0:  # more outcomes than are allowed lay where the density is nothing
+        if level <= 0:  # more outcomes than are allowed lay where the density is zero
             return np.tile([-np.inf, np.inf], (len(self._check_predict(X)), 1))
         return self._stream(X, lambda d: d.ppf_grid([level, 1 - level]))
 
@@ -266,7 +266,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         return np.unique(np.concatenate([low - outer, inner, even, high + outer]))
 
     def _row_size(self) -> int:
-        """Numbers that the distribution of one row holds: rows are worked in blocks by it."""
+        """How many numbers the distribution of one row holds: this sets the size of blocks."""
         return len(self._knots)
 
     @property
@@ -311,7 +311,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
             groups = np.asarray(groups)
             if groups.shape != (len(X),):
                 raise ValueError(
-                    f"groups must have one entry a row of X ({len(X)}), got shape {groups.shape}."
+                    f"groups must have one entry per row of X ({len(X)}), got shape {groups.shape}."
                 )
             extra["groups"] = groups if kept is None else groups[kept]
         if kept is not None:
@@ -326,7 +326,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
                 f"y is constant (all {len(y)} targets are {y[0]:g}); it has no density. Check that "
                 "the target is the right column."
             )
-        # What an earlier fit learned must not stay beside what this one learns.
+        # Nothing that an earlier fit learned may remain.
         for name in [name for name in vars(self) if name.endswith("_")]:
             if not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 delattr(self, name)

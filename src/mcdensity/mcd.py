@@ -39,7 +39,7 @@ class MCD(ConditionalEstimator):
     .. math:: f(y \mid x) = f_Y(y) \, \frac{q(x, y)}{1 - q(x, y)} \, \frac{1 - r}{r}
 
     f_Y is the density of y alone; q is the probability, learned by a discriminator, that a pair
-    (x, y) was observed together and not put together from two rows; r is the share of such joint
+    (x, y) was observed together and not formed from two rows; r is the share of such joint
     pairs among those it learned from.
 
     Parameters
@@ -48,7 +48,7 @@ class MCD(ConditionalEstimator):
         A name from `mcdensity.discriminators.list_discriminators`; any object with `fit` and
         `predict_proba` (or `predict`, for a regressor of the label); or a torch module, its class
         or a function that makes one, from (batch, p + 1) to one logit. It is cloned, never changed.
-        "auto" fits several, and mixes their densities, weighted by held-out likelihood.
+        "auto" fits several, and pools their densities, weighted by held-out likelihood.
     marginal : str or object, default "adaptive"
         A name from `mcdensity.marginals.list_marginals`, or an object with `fit`, `logpdf`, `cdf`
         and `ppf`. "kde" is the paper's kernel density; "tailed" is the same with a little of a
@@ -220,7 +220,7 @@ class MCD(ConditionalEstimator):
         self.marginal_ = get_marginal(self.marginal)
         expert = make_discriminator(self.discriminator, self.discriminator_params)
         held_out = None
-        if isinstance(expert, RatioExpert):  # it is compared with nothing
+        if isinstance(expert, RatioExpert):  # there is nothing to compare it with
             self.marginal_.fit(targets, sample_weight=weights)
         else:
             held_out = fit_held_out(self.marginal_, targets, weights)[: len(y)]
@@ -264,7 +264,7 @@ class MCD(ConditionalEstimator):
         seed = int(rng.integers(2**31 - 1))
         self.ratio_scores_: dict[float, float] = {}
         if units < 3 * _FOLDS:
-            return 0.05  # too little to choose by
+            return 0.05  # too few observations to choose by
         fold = assign_folds(units, _FOLDS, seed)[0, unit]
         folds = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(_FOLDS)]
         if any(np.ptp(y[train]) == 0 for train, _ in folds):
@@ -272,7 +272,7 @@ class MCD(ConditionalEstimator):
         weight = np.ones(len(y)) if sample_weight is None else sample_weight
         for ratio in _RATIOS:
             if ratio <= _FOLDS / ((_FOLDS - 1) * units):
-                continue  # fewer broken pairs than that ratio asks for
+                continue  # fewer broken pairs than that ratio needs
             model = clone(self).set_params(ratio=ratio, normalize=True, random_state=seed)
             total = 0.0
             for train, test in folds:
@@ -317,8 +317,8 @@ class MCD(ConditionalEstimator):
             self._knots,
             shared=lambda y: log_ratio(y, None) + self.marginal_.logpdf(y),
             reference=self.marginal_,
-            # A row far from all that was seen may have a small ratio everywhere: only what is
-            # small beside the largest of the row says that a target is impossible.
+            # A row far from the training data may have a small ratio everywhere: a target is
+            # impossible only if its ratio is small relative to the largest of the row.
             floor=np.log(self.epsilon),
         )
 
@@ -333,7 +333,7 @@ class MCD(ConditionalEstimator):
         try:
             return make_discriminator(self.discriminator, self.discriminator_params).allows_nan()
         except (ImportError, TypeError, ValueError):
-            return False  # fit says what is wrong with it
+            return False  # fit will report the problem
 
     def _describe(self) -> str:
         discriminator = make_discriminator(self.discriminator, self.discriminator_params)

@@ -3,7 +3,7 @@
 A model file is a zip archive of uncompressed members: `model.json` says what the model is made of,
 arrays are `.npy`, networks `.safetensors`, scikit-learn's parts `.skops`, and xgboost, lightgbm
 and catboost keep their own formats. Loading builds only objects of classes that this package lists,
-or that `storable` registered; nothing in a file is ever run.
+or that `storable` registered; no code in a file is ever run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", 
 
 
 def save(estimator: ConditionalEstimator, path: str | Path) -> None:
-    """Write a fitted estimator to a file, whole or not at all.
+    """Write a fitted estimator to a file, completely or not at all.
 
     Parameters
     ----------
@@ -95,8 +95,8 @@ def save(estimator: ConditionalEstimator, path: str | Path) -> None:
 def load(path: str | Path) -> ConditionalEstimator:
     """Read an estimator from a file that `save` wrote.
 
-    Nothing in the file is run, and only objects of known classes are built. What is damaged, made
-    by a later version or meant to harm is refused with a `ModelFileError`.
+    Nothing in the file is run, and only objects of known classes are built. A file that is damaged,
+    made by a later version or malicious is refused with a `ModelFileError`.
     """
     with _opened(path) as (archive, head):
         members = _read_members(archive, head)
@@ -146,7 +146,7 @@ def _opened(path: str | Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any]]
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
         raise ModelFileError(
-            f"{path} is not a model file of mcdensity, or it is cut off ({error})."
+            f"{path} is not a model file of mcdensity, or it is truncated ({error})."
         ) from error
     with archive:
         try:
@@ -167,7 +167,7 @@ class _OldFileError(ModelFileError):
 def _read_head(archive: zipfile.ZipFile, size: int) -> dict[str, Any]:
     check_archive(archive, size)
     if _HEAD not in archive.namelist():
-        raise ModelFileError(f"it is a zip archive without {_HEAD}, so no model file.")
+        raise ModelFileError(f"it is a zip archive without {_HEAD}, so it is not a model file.")
     if archive.getinfo(_HEAD).file_size > _LARGEST_HEAD:
         raise ModelFileError(f"{_HEAD} is larger than any model's.")
     try:
@@ -200,7 +200,7 @@ def _migrated(head: dict[str, Any], path: Path) -> dict[str, Any]:
             head = _MIGRATIONS[step](head) | {"format": step + 1}
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ModelFileError(
-                f"{_HEAD} has not the parts of a file of format {step}; it is damaged ({error!r})."
+                f"{_HEAD} lacks parts of a file of format {step}; it is damaged ({error!r})."
             ) from error
     return head
 

@@ -154,7 +154,7 @@ class PreparedEstimator(DelegatingEstimator):
         target = self.target_transformer
         if target is not None:
             target = clone(target).fit(_column("y", y))
-            _affine(target)  # say so before anything is learned
+            _affine(target)  # fail before anything is learned
             y = target.transform(_column("y", y))[:, 0]
             if extra.get("y_marginal") is not None:
                 more = _column("y_marginal", extra["y_marginal"])

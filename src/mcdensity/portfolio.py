@@ -31,33 +31,34 @@ __all__ = ["Portfolio"]
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-# Boosting libraries are asked only where trees help: where those of scikit-learn have this weight.
+# Boosting libraries are tried only where trees help: where those of scikit-learn have this weight.
 _BOOSTING = ("catboost", "xgboost", "lightgbm")
 _TREES_HELP = 0.05
-# One thread, as all else here: catboost alone would take all cores.
+# One thread, as everywhere here: catboost by default takes all cores.
 _PARAMETERS = {"catboost": {"thread_count": 1}}
-# Observations up to which there are so many folds, each of a fifth of the observations: as many
-# as an expert by itself has members, so that a part of the portfolio is not weaker than alone.
+# Pairs (observations, folds): below so many observations there are so many folds, each a fifth of
+# them. An expert by itself has as many members, so it is no weaker within the portfolio.
 _FOLDS = ((5000, 5), (20_000, 2))
 _PARTS = 5
-# Observations up to which networks divide them in so many ways: small networks are cheap, and the
-# mean of several is better than one.
+# Pairs (observations, ways): below so many observations networks divide them in so many ways.
+# Small networks are cheap, and the mean of several is better than one.
 _WAYS = ((200, 3), (500, 2))
-# With fewer observations weights cannot be learned: the simplest expert shares with the marginal.
+# With fewer observations weights cannot be learned: the simplest expert is pooled
+# with the marginal.
 _LEAST_OBSERVATIONS = 20
 # Rows that experts are judged by: a standard error of about 0.02 nats.
 _MOST_SCORED = 2000
 # Experts of less weight are dropped: they cost time at every prediction. The mean log-likelihood of
 # 21 real and simulated tables was the same to 0.0004 nats with 0.02, 0.05 and 0.1.
 _LEAST_WEIGHT = 0.1
-# Rows that the marginal is given beforehand when its weight is learned: where held-out rows show no
+# Prior count, in rows, of the marginal when its weight is learned: where held-out rows show no
 # outliers, next to nothing is left for it. A whole row would be a thousandth of the law for a
 # thousand rows, and move the quantiles of 0.001 and 0.999 where x is far out.
 _MARGINAL_ROWS = 0.1
-# Experts that need all pairs in memory are not asked beyond 2 million pairs, about 300 MB.
+# Experts that need all pairs in memory are not tried beyond 2 million pairs, about 300 MB.
 _MOST_PAIRS = 2_000_000
-# Seconds that importing torch takes, which a time budget must allow for, and the least that is
-# worth beginning an expert with.
+# Seconds that importing torch takes, which a time budget must allow for, and the least with
+# which it is worth starting an expert.
 _IMPORT_SECONDS, _LEAST_SECONDS = 2.0, 0.2
 
 
@@ -68,10 +69,10 @@ class Portfolio(Expert):
     .. math:: f(y \mid x) = (1 - w_0) f_Y(y) \prod_j \Bigl( \frac{f_j(y \mid x)}{f_Y(y)}
         \Bigr)^{e_j} / Z(x) + w_0 f_Y(y)
 
-    Each expert is fitted without each fold of the observations in turn, and judged by the
-    likelihood of that fold. The exponents maximise the likelihood of the held-out rows, which is a
+    Each fold of the observations is left out in turn; an expert learns from the rest, and is judged
+    by that fold. The exponents maximise the likelihood of the held-out rows, which is a
     concave problem. Their sum is free: a mixture :math:`\sum_j w_j f_j` of densities that are each
-    about right is too wide, and its intervals hold more than they should. The models of the folds
+    about right is too wide, and its intervals cover too much. The models of the folds
     are the ensemble: nothing is fitted again. A target with few different values is spread evenly
     over the cells between them for experts that learn a density of their own.
 
@@ -124,14 +125,14 @@ class Portfolio(Expert):
                 self._consider(name, data, len(names) - i)
         helps = self._linear_weights(data).get("hist-gradient-boosting", 0) > _TREES_HELP
         if self.portfolio is None and helps:
-            # They are much alike: the first that is installed.
+            # They perform alike: take the first that is installed.
             for name in [n for n in _BOOSTING if find_spec(n) is not None][:1]:
                 self._consider(name, data, 1)
         self._finish(data)
         return FitReport.empty()
 
     def _fit_too_few(self, names: list[str], data: TrainingData) -> None:
-        """Fit one expert, and trust it the more the more observations there are."""
+        """Fit one expert, and trust it more with more observations."""
         name = "quadratic" if "quadratic" in names else names[0]
         expert = CrossFitted(self._new(name))
         expert.fit(data)
@@ -142,13 +143,13 @@ class Portfolio(Expert):
         self._set_weights({name: self.sharpness_}, rest, data)
 
     def _is_too_large(self, name: str, data: TrainingData) -> bool:
-        """Whether an expert that nobody asked for by name needs more memory than it is worth."""
+        """Whether an expert that was not asked for by name would need too much memory."""
         if self.portfolio is not None or not get_expert(name).sees_all_pairs:
             return False
         return len(data) / data.ratio > _MOST_PAIRS
 
     def _consider(self, name: str, data: TrainingData, remaining: int) -> None:
-        """Fit an expert, if the time allows for it, and keep what it says of held-out rows."""
+        """Fit an expert, if time allows, and keep its predictions for held-out rows."""
         left = data.seconds_left()
         if "torch" not in sys.modules and left < np.inf:
             left -= _IMPORT_SECONDS
@@ -199,7 +200,7 @@ class Portfolio(Expert):
         return {n: float(v) for n, v in zip(names, found[:-1], strict=True) if v > 0}
 
     def _finish(self, data: TrainingData) -> None:
-        """Choose the exponents, keep the experts that have one, and say how they did."""
+        """Choose the exponents, keep the experts that have one, and record the scores."""
         start = self._linear_weights(data)
         names, kept = list(self._found), list(self._found)
         exponents = np.empty(0)
@@ -227,11 +228,11 @@ class Portfolio(Expert):
         self.experts_ = {n: self._experts[n] for n in kept}
         for expert in self.experts_.values():
             if isinstance(expert, CrossFitted):
-                expert.rival = None  # a number for every row, which a fitted model has no use for
+                expert.rival = None  # one number per row, not needed after fitting
         del self._experts, self._found, self._untied
 
     def _set_weights(self, exponents: dict[str, float], rest: float, data: TrainingData) -> None:
-        """Take note of the exponents and of the marginal's weight, and normalise over its knots."""
+        """Store the exponents and the marginal's weight, and normalise over its knots."""
         assert data.marginal is not None
         self.sharpness_ = float(sum(exponents.values()))
         share = (1 - rest) / self.sharpness_ if self.sharpness_ > 0 else 0.0

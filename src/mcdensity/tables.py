@@ -276,10 +276,10 @@ class TableEstimator(DelegatingEstimator):
         return self
 
     def share_seen(self, X: pd.DataFrame, y: ArrayLike) -> float:
-        """Estimate which share of these rows were among those of `fit`.
+        """Estimate the share of these rows that were used in `fit`.
 
-        Of the training rows the smallest hashes are kept: among rows with hashes as small, those
-        that were seen are known.
+        Only the smallest hashes of the training rows are kept: among rows with hashes that small,
+        it is known which were seen.
         """
         check_is_fitted(self)
         found = _row_hashes(self.preparation_.transform(X), y)
@@ -317,7 +317,7 @@ def _refuse_times(column: Any, name: str) -> None:
 
 def _dates(name: str) -> ValueError:
     return ValueError(
-        f"The column {name!r} holds dates. Say what of them matters, as numbers: for example days "
+        f"The column {name!r} holds dates. Give what matters in them as numbers: for example days "
         "since a start, the month, the hour; or leave the column out."
     )
 
@@ -345,7 +345,7 @@ def _check_table(X: Any) -> Any:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Read a CSV or Parquet file; what is wrong with it is said in one sentence.
+    """Read a CSV or Parquet file; errors are reported in one sentence.
 
     Known endings are .csv, .tsv and .parquet; text files may be compressed (.csv.gz). A CSV file
     with semicolons, as spreadsheets write them in much of Europe, is read too.
@@ -368,7 +368,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     except pandas.errors.EmptyDataError as error:
         raise ValueError(f"{path} is empty.") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not text in UTF-8; save it so, or as Parquet.") from error
+        raise ValueError(f"{path} is not text in UTF-8; save it as such, or as Parquet.") from error
     except (ValueError, EOFError, OSError) as error:
         message = str(error).strip().splitlines()[-1]
         raise ValueError(f"{path} cannot be read as a table: {message}") from error
@@ -378,7 +378,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 
 def write_table(table: pd.DataFrame, path: str | Path) -> None:
-    """Write a CSV or Parquet file, whole or not at all."""
+    """Write a CSV or Parquet file, completely or not at all."""
     suffix = _suffix(Path(path))
     with replacing(path) as temporary:
         if _READERS[suffix] is None:
@@ -392,7 +392,7 @@ def _suffix(path: Path) -> str:
     suffix = Path(name).suffix
     if suffix not in _READERS:
         raise ValueError(
-            f"{path} has the ending {suffix or 'of no kind'!r}; tables are read and written as "
-            f"{', '.join(_READERS)}."
+            f"{path} has {f'the ending {suffix!r}' if suffix else 'no ending'}; tables are read "
+            f"and written as {', '.join(_READERS)}."
         )
     return suffix

@@ -5,8 +5,8 @@ Three coordinates of a target are in use:
 - the caller's y;
 - the standardised z = (y - location) / scale, in which the marginal is fitted;
 - the *inner* coordinate t, in which experts learn: z in units of a robust standard deviation,
-  compressed like a logarithm far out, so that a wild outlier does not squeeze all other targets
-  into a point. The ratio of two densities does not notice a monotone map.
+  compressed logarithmically far out, so that a wild outlier does not squeeze all other targets
+  into a point. The ratio of two densities is unchanged by a monotone map.
 
 The kind of the target says with respect to which measure its law is a density. Only "continuous"
 is implemented: a density on the whole line.
@@ -115,9 +115,9 @@ class TargetSpace:
         return self.location + self.scale * z
 
     def inner(self, z: Array, *, clip: bool = True) -> Array:
-        """Return t of standardised targets; those beyond the outermost seen count as that one.
+        """Return t of standardised targets; those beyond the training range are clipped to it.
 
-        With ``clip=False`` the map goes on beyond them, for densities that extrapolate.
+        With ``clip=False`` the map continues beyond it, for densities that extrapolate.
         """
         value = ((np.clip(z, *self.limits) if clip else z) - self.middle) / self.spread
         size = np.abs(value)
@@ -194,7 +194,7 @@ class InnerMarginal:
         even = np.linspace(-_TABLE_END, _TABLE_END, round(2 * _TABLE_END / step) + 1)
         t = self.quantile(ndtr(np.concatenate([-_TABLE_FAR[::-1], even, _TABLE_FAR])))
         t = np.unique(np.concatenate([[low], t[(t > low) & (t < high)], [high]]))
-        # Points closer than this would make a spline through them steep for nothing.
+        # Points closer than this would make a spline through them needlessly steep.
         apart = np.concatenate([[True], np.diff(t) > 1e-6 * (high - low)])
         return t[apart]
 
@@ -203,8 +203,8 @@ class InnerMarginal:
     ) -> tuple[Array, InnerMarginal] | None:
         """Spread the targets of a discrete y evenly over the cells between its values.
 
-        Peaks at the values would make the likelihood of held-out rows as large as one likes, and
-        the sharpest density the best. Spread, the likelihood is that of the values' probabilities;
+        Peaks at the values would make the likelihood of held-out rows arbitrarily large, and
+        the sharpest density would win. Spread, the likelihood is that of the values' probabilities;
         the marginal that the others are compared with is then even in each cell, too.
 
         Returns

@@ -37,7 +37,7 @@ class DeepCDE(SeriesEstimator, NeuralEstimator):
     n_basis : int, optional
         The largest number of basis functions; by default 31, or as many as there are rows.
     bump_threshold : float, optional
-        Isolated bumps of less mass are dropped; by default chosen.
+        Isolated bumps of less mass are dropped; by default this threshold is chosen.
     sharpen : float, optional
         Exponent the density is raised to, 1 for none; None: chosen.
     floor : float, optional
@@ -51,7 +51,7 @@ class DeepCDE(SeriesEstimator, NeuralEstimator):
         Budget of training steps; by default 400 for 100 rows, more for more rows, up to 2500.
     batch_size : int, default 512
     learning_rate : float, default 0.01
-        The highest of the one-cycle schedule.
+        The peak of the one-cycle schedule.
     weight_decay : float, default 0.01
     noise : "cv" or float, default "cv"
         Standard deviation of the noise that is added to standardised x and y in training.
@@ -66,7 +66,7 @@ class DeepCDE(SeriesEstimator, NeuralEstimator):
         is no network, and none of the attributes below.
     bump_threshold_, sharpen_, floor_, cde_loss_ : float
     noise_ : float
-        The level of noise whose networks served held-out training rows best.
+        The level of noise whose networks scored best on held-out training rows.
     module_ : torch.nn.Module
     n_steps_ : int
 

@@ -48,7 +48,7 @@ class FlexCode(SeriesEstimator):
     n_basis : int, optional
         The largest number of basis functions; by default 31, or as many as there are rows.
     bump_threshold : float, optional
-        Isolated bumps of less mass are dropped; by default chosen.
+        Isolated bumps of less mass are dropped; by default this threshold is chosen.
     sharpen : float, optional
         Exponent the density is raised to, 1 for none; None: chosen.
     floor : float, optional
@@ -67,7 +67,7 @@ class FlexCode(SeriesEstimator):
         With "nn" and "xgboost".
     bump_threshold_, sharpen_, floor_ : float
     y_range_ : tuple of float
-        Of the standardised targets: where the series lives.
+        Of the standardised targets: where the series is defined.
     regressor_ : object
         The fitted regressor.
     cde_loss_ : float

@@ -1,4 +1,4 @@
-"""Normalizing flows: an invertible map of y to a normal variable, which x decides.
+"""Normalising flows: an invertible map of y to a normal variable, which depends on x.
 
 References
 ----------
@@ -30,7 +30,7 @@ _LOG_SCALES = -7.0, 3.0
 
 
 class NormalizingFlow(NeuralEstimator):
-    """A flow from y to a standard normal variable, whose parameters a network gives.
+    """A flow from y to a standard normal variable, whose parameters come from a network.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class NormalizingFlow(NeuralEstimator):
         Budget of training steps; by default 400 for 100 rows, more for more rows, up to 2500.
     batch_size : int, default 512
     learning_rate : float, default 0.01
-        The highest of the one-cycle schedule.
+        The peak of the one-cycle schedule.
     weight_decay : float, default 0.01
     noise : "cv" or float, default "cv"
         Standard deviation of the noise that is added to standardised x and y in training.
@@ -61,7 +61,7 @@ class NormalizingFlow(NeuralEstimator):
     Attributes
     ----------
     noise_ : float
-        The level of noise whose networks served held-out training rows best.
+        The level of noise whose networks scored best on held-out training rows.
     validation_score_ : float
         Log-likelihood of these rows, in standardised units.
     module_ : torch.nn.Module
@@ -122,7 +122,7 @@ class NormalizingFlow(NeuralEstimator):
         return ParameterNetwork(members, p, outputs, *self._shape(len(y)))
 
     def _row_size(self) -> int:
-        # Evaluating a spline takes some numbers a bin, for each member and point.
+        # Evaluating a spline takes several numbers per bin, for each member and point.
         members = next(self.module_.parameters()).shape[0]
         return len(self._knots) * members * self._kind[1]
 

@@ -78,7 +78,7 @@ def check_bandwidth(bandwidth: Any) -> None:
 def candidates(y: Array, weight: Array | None) -> Array:
     """Return bandwidths to choose from.
 
-    Where targets are equal, as rounded ones are, the loss falls without end as kernels become
+    Where targets are equal, as rounded ones are, the loss falls without bound as kernels become
     spikes at their values: bandwidths then start at half of the usual step between values.
     """
     low, high = weighted_quantile(y, [0.25, 0.75], weight)
@@ -109,7 +109,7 @@ def cde_losses(
     Parameters
     ----------
     weights : list of sparse matrices of shape (R, n)
-        Of the training rows, for each of R rows that are held out; one matrix a candidate.
+        Of the training rows, for each of R rows that are held out; one matrix per candidate.
     y : ndarray of shape (n,)
         Training targets.
     at : ndarray of shape (R,)
@@ -118,7 +118,7 @@ def cde_losses(
     weight : ndarray of shape (R,), optional
         Weights of the held-out rows.
     logarithmic : bool, default False
-        Whether to return minus the log-likelihood instead, with a little of a wide density added,
+        Whether to return minus the log-likelihood instead, with a small share of a wide density,
         so that one row alone does not decide.
     """
     centers, gather = _binned(y)

@@ -53,10 +53,10 @@ class LSCDE(ConditionalEstimator):
         :math:`\lambda`.
     n_centers : int, default 500
         Number of centres (u, v), found by k-means among the training pairs; with no more rows than
-        this every row is one.
+        this every row is a centre.
     random_state : int, Generator or None
 
-    What is "cv" is chosen by the log-likelihood of held-out training rows.
+    Parameters set to "cv" are chosen by the log-likelihood of held-out training rows.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class LSCDE(ConditionalEstimator):
                     before = h, s
                 alpha = _positive(_solve(H, b, value))
                 density = _mixture(X[test], centers, alpha, h, s).logpdf(y[test])
-                # As with a little of a wide density: one row alone shall not decide.
+                # As if mixed with a wide density: no single row should decide.
                 floor = np.log(1 / len(y)) - 0.5 * (y[test] / 3) ** 2 - np.log(3)
                 score[i] += (weight[test] * np.logaddexp(density, floor)).sum()
         return settings[int(np.argmax(score))]

@@ -42,7 +42,7 @@ class MDN(NeuralEstimator):
         Budget of training steps; by default 400 for 100 rows, more for more rows, up to 2500.
     batch_size : int, default 512
     learning_rate : float, default 0.02
-        The highest of the one-cycle schedule.
+        The peak of the one-cycle schedule.
     weight_decay : float, default 0.01
     noise : "cv" or float, default "cv"
         Standard deviation of the noise that is added to standardised x and y in training.
@@ -53,7 +53,7 @@ class MDN(NeuralEstimator):
     Attributes
     ----------
     noise_ : float
-        The level of noise whose networks served held-out training rows best.
+        The level of noise whose networks scored best on held-out training rows.
     validation_score_ : float
         Log-likelihood of these rows, in standardised units.
     module_ : torch.nn.Module

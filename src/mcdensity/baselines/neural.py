@@ -34,9 +34,9 @@ _MOST_VALIDATION_ROWS = 5000
 class NeuralEstimator(ConditionalEstimator):
     """Base of methods whose network turns x into the parameters of a density.
 
-    The members of an ensemble each hold out a fold of the rows, by which the best weights are kept;
-    members with different levels of noise are trained together, and the level whose members serve
-    the held-out rows best stays.
+    The members of an ensemble each hold out a fold of the rows, which selects the best weights;
+    members with different levels of noise are trained together, and the level whose members score
+    best on the held-out rows is kept.
 
     Subclasses implement ``_build(p, members, y, weight)``, the module from (members, rows, p) to
     parameters, and ``_row_loss(output, y)``, of shape (members, rows); with both, predictions come
@@ -76,7 +76,7 @@ class NeuralEstimator(ConditionalEstimator):
         margin = np.ptp(X, axis=0)
         self._x_limits = X.min(axis=0) - margin, X.max(axis=0) + margin
         device = choose_device(self.device)
-        spread = float(y.std())  # 1, but for methods that leave far outliers out
+        spread = float(y.std())  # 1, except for methods that leave out far outliers
         with seeded(int(rng.integers(2**31))), torch.enable_grad():
             module = self._build(X.shape[1], members * len(levels), y, sample_weight)
             module = module.to(device=device, dtype=torch.float32)
@@ -138,7 +138,7 @@ class NeuralEstimator(ConditionalEstimator):
         """Parameters of rows, (members, rows, n_outputs); x is kept near the training rows.
 
         In double precision: single precision products of few rows are summed in another order than
-        those of many, and a row's answer must not depend on the rows beside it.
+        those of many, and a row's output must not depend on the other rows.
         """
         module = copy.deepcopy(self.module_).double()
         with torch.inference_mode():

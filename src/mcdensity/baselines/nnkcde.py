@@ -42,7 +42,7 @@ class NNKCDE(WeightedKernelEstimator):
         Of the kernel, in standard deviations of y.
 
     Both are chosen together, by the CDE loss of training rows that are left out of their own
-    neighbours (at most 1000 rows judge).
+    neighbours (evaluated on at most 1000 rows).
 
     Attributes
     ----------

@@ -33,13 +33,13 @@ __all__ = ["RFCDE", "FunctionalRFCDE"]
 
 Array = NDArray[np.float64]
 
-# Rows that a tree is grown from at most.
+# Largest number of rows that a tree is grown from.
 _MOST_ROWS = 20_000
 _FLAMBDAS = (0, 1, 5, 20, 80)
 
 
 class RFCDE(WeightedKernelEstimator):
-    r"""Forest whose splits lower the CDE loss of a cosine series, with a kernel density in the end.
+    r"""Forest whose splits lower the CDE loss of a cosine series, with a kernel density at the end.
 
     In a node the best series has the coefficients :math:`\overline{\phi_i(y)}`, and its loss is
     minus the sum of their squares; so the best split is that of a regression tree with the targets
@@ -52,7 +52,7 @@ class RFCDE(WeightedKernelEstimator):
     min_samples_leaf : int, optional
         Least number of rows in a leaf; by default n^0.4, at least 10.
     max_features : int, optional
-        Features that compete for a split; by default the square root of their number, at least 4.
+        Features considered for a split; by default the square root of their number, at least 4.
     n_basis : int, optional
         Number of basis functions, the constant included; by default 15, or as many as there are
         rows.
@@ -99,7 +99,7 @@ class RFCDE(WeightedKernelEstimator):
         self.random_state = random_state
 
     def _groups(self, p: int, rng: np.random.Generator) -> NDArray[np.intp]:
-        """Return the first features of the groups whose means a tree sees: here each its own."""
+        """Return the first features of the groups whose means a tree sees: here each is alone."""
         return np.arange(p)
 
     def _fit(self, X: Array, y: Array, sample_weight: Array | None, **extra: Any) -> None:

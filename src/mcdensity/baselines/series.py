@@ -23,7 +23,7 @@ __all__ = ["SeriesEstimator", "check_n_basis", "cosine_basis", "repair", "series
 
 Array = NDArray[np.float64]
 
-# Points of the unit interval where a series is worked: a wave of the 31st term has 34.
+# Points of the unit interval where a series is evaluated: a wave of the 31st term has 34.
 _POINTS = 513
 _BUMPS = (0.0, 0.01, 0.02, 0.05, 0.1)
 _SHARPER = (1.0, 1.2, 1.5, 2.0)
@@ -129,7 +129,7 @@ def check_n_basis(n_basis: int | None, n: int) -> int:
     """Return the number of basis functions: by default 31, and never more than there are rows."""
     if n_basis is None:
         return min(31, n)
-    return check_integer("n_basis", n_basis, 1, n)  # rows cannot tell more coefficients
+    return check_integer("n_basis", n_basis, 1, n)  # rows cannot determine more coefficients
 
 
 class SeriesEstimator(ConditionalEstimator):

@@ -28,10 +28,10 @@ def bench_run(
     protocol: Annotated[str, typer.Argument(help="What to run, for example density-models.")],
     methods: Annotated[
         str | None,
-        typer.Option(help="Some methods, with commas between; module:function for your own."),
+        typer.Option(help="Some methods, separated by commas; module:function for your own."),
     ] = None,
     problems: Annotated[
-        str | None, typer.Option(help="Some problems, with commas between.")
+        str | None, typer.Option(help="Some problems, separated by commas.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes at a time.")] = 2,

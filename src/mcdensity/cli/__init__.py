@@ -31,16 +31,16 @@ for command in (fit, predict, evaluate, report, plot, info):
 
 
 def main() -> None:
-    """Run the command line; what a user can mend is said in one line, without a traceback.
+    """Run the command line; errors a user can fix are reported in one line, without a traceback.
 
     Exit codes: 0 all went well, 1 something is wrong with the data, the model or a file, 2 the
-    command was misspelt, 130 interrupted.
+    command was not understood, 130 interrupted.
     """
     try:
         app()
     except SystemExit as stop:
         if stop.code == 130:
-            typer.secho("What was finished is kept; no file is half written.", err=True)
+            typer.secho("Finished results are kept; no file is half written.", err=True)
         raise
     except BrokenPipeError:
         sys.exit(1)

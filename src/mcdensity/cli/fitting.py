@@ -21,18 +21,18 @@ __all__ = ["fit"]
 def fit(
     data: Data,
     target: Annotated[str, typer.Option(help="The column to predict.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where the model goes.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the model.")],
     model: Annotated[
         str,
         typer.Option(help="mcd, mcd:DISCRIMINATOR such as mcd:catboost, or a method such as mdn."),
     ] = "mcd",
     drop: Annotated[
-        str | None, typer.Option(help="Columns to leave out, with commas between.")
+        str | None, typer.Option(help="Columns to leave out, separated by commas.")
     ] = None,
     weight: Annotated[str | None, typer.Option(help="A column with weights of the rows.")] = None,
     hold_out: Annotated[
         float,
-        typer.Option(help="Share of the rows to keep back for `report`, written beside the model."),
+        typer.Option(help="Share of the rows to hold out for `report`, written beside the model."),
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
     time_budget: Annotated[
@@ -94,7 +94,7 @@ def _hold_out(
     order = np.random.default_rng(seed).permutation(len(y))
     cut = round(share * len(y))
     if cut == 0:
-        raise ValueError(f"--hold-out {share:g} of {len(y)} rows is no row.")
+        raise ValueError(f"--hold-out {share:g} of {len(y)} rows selects no row.")
     chosen, rest = np.sort(order[:cut]), np.sort(order[cut:])
     write_table(table.iloc[chosen].assign(**{str(y.name): y.iloc[chosen]}), path)
     return table.iloc[rest], y.iloc[rest], cut

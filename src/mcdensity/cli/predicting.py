@@ -51,7 +51,7 @@ def predict(
     ] = None,
     samples: Annotated[int, typer.Option(help="Number of random draws of each row.")] = 0,
     keep: Annotated[
-        str | None, typer.Option(help="Columns of the data to copy, with commas; or all.")
+        str | None, typer.Option(help="Columns of the data to copy, separated by commas; or all.")
     ] = None,
     seed: Annotated[int, typer.Option(help="For the random draws.")] = 0,
     as_json: Json = False,
@@ -142,7 +142,7 @@ class _Wanted:
 
 
 def _check_predictions(result: pd.DataFrame, as_json: bool) -> None:
-    """Refuse to write what is not a number; JSON has no word for infinity either."""
+    """Refuse to write what is not a number; JSON has no infinity either."""
     import numpy as np
 
     values = result.to_numpy(dtype=float)
@@ -167,7 +167,7 @@ def _grid(text: str | None) -> list[float]:
         grid = np.linspace(float(low), float(high), int(count))
     except ValueError as error:
         raise ValueError(
-            f"--density-grid takes LOW:HIGH:COUNT, or numbers with commas, got {text!r}."
+            f"--density-grid takes LOW:HIGH:COUNT, or numbers separated by commas, got {text!r}."
         ) from error
     if len(grid) == 0 or not np.isfinite(grid).all():
         raise ValueError(f"--density-grid must have finite ends and a count, got {text!r}.")

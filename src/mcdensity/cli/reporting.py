@@ -1,4 +1,4 @@
-"""`mcdensity evaluate`, `report` and `info`: what a model is worth, and what a file holds."""
+"""`mcdensity evaluate`, `report` and `info`: how good a model is, and what a file holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share: options, reading tables and models, a bar for what takes long."""
+"""What the commands share: options, reading tables and models, a progress bar."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ Data = Annotated[Path, typer.Argument(help="A table: .csv, .tsv or .parquet.")]
 Target = Annotated[
     str | None, typer.Option(help="Column with the outcomes, if it is not the model's own.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON on standard output, for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable JSON on standard output.")]
 
 
 def split_list(text: str | None) -> list[str]:
-    """Split what is written with commas between."""
+    """Split text at commas."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def split_numbers(text: str | None, option: str) -> list[float]:
-    """Split numbers with commas between."""
+    """Split numbers at commas."""
     try:
         return [float(part) for part in split_list(text)]
     except ValueError as error:
-        raise ValueError(f"{option} takes numbers with commas between, got {text!r}.") from error
+        raise ValueError(f"{option} takes numbers separated by commas, got {text!r}.") from error
 
 
 @contextmanager
 def working(text: str, total: int | None = None) -> Iterator[Any]:
-    """Show a bar with the time that passed, on standard error, while something takes long."""
+    """Show a progress bar with the elapsed time, on standard error, during a long task."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -103,7 +103,7 @@ def features_of(estimator: ConditionalEstimator, table: pd.DataFrame) -> Any:
     if table.shape[1] != estimator.n_features_in_:
         raise ValueError(
             f"The model was fitted to {estimator.n_features_in_} columns without names, and the "
-            f"table has {table.shape[1]}; give a table with these columns alone, in their order."
+            f"table has {table.shape[1]}; give a table with only these columns, in the same order."
         )
     return table.to_numpy(dtype=float)
 

@@ -1,4 +1,4 @@
-"""Distributions, one per row: what a prediction is here. Nothing here knows of estimators."""
+"""Distributions, one per row, are what estimators predict. Nothing here depends on estimators."""
 
 from mcdensity.distribution.base import Distribution
 from mcdensity.distribution.grid import GridDistribution, Reference

@@ -13,9 +13,9 @@ from mcdensity.distribution.loglinear import LogLinear, cap, cell_means, is_shar
 
 __all__ = ["Reference", "ReferenceCells", "cells_against", "inner_probabilities", "knots_for"]
 
-# 1 has no nearer neighbour below it than this.
+# The distance from 1 to the next smaller number.
 _STEP = 2.0**-53
-# The logarithm of a density that is nothing.
+# Minus the logarithm of a density that counts as zero.
 _LOWEST = 700.0
 _TINY = float(np.finfo(np.float64).tiny)
 # The cells that reach to infinity are divided at so many points, closer where their mass is. With
@@ -45,7 +45,7 @@ class Reference(Protocol):
 
 
 def inner_probabilities(u: Array) -> Array:
-    """Keep probabilities off 0 and 1, whose quantiles may be infinite."""
+    """Keep probabilities away from 0 and 1, whose quantiles may be infinite."""
     return np.clip(u, _TINY, 1 - _STEP)
 
 

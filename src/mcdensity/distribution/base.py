@@ -1,4 +1,4 @@
-"""What any law has, whatever the dimension of its target: rows, density, draws, mean."""
+"""What any distribution has, whatever the dimension of its target: rows, density, draws, mean."""
 
 from __future__ import annotations
 

@@ -18,14 +18,14 @@ __all__ = ["NODES", "WEIGHTS", "Cells"]
 # the mean position is exact to 1e-8 (5e-5) of the width, the fourth power to 5e-6 (1e-3).
 _POINTS, _FACTORS = np.polynomial.legendre.leggauss(4)
 NODES, WEIGHTS = (_POINTS + 1) / 2, _FACTORS / 2
-# A level of density is found to 200 / 2^60 of its logarithm; mass below exp(-200) is nothing.
+# A level of density is found to 200 / 2^60 of its logarithm; mass below exp(-200) is ignored.
 _DEPTH = 200.0
 _HALVINGS = 60
 
 
 @dataclass
 class Cells:
-    """Rows of densities by cells: log-linear within, each with the mass that it really has.
+    """Rows of densities by cells: log-linear within, each with its true mass.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class Cells:
         rows = np.arange(len(y))
         best = np.clip(value.argmax(axis=1), min(1, last), max(last - 1, 0))
         y1, v1 = y[rows, best], value[rows, best]
-        # The same point may be there several times.
+        # The same point may occur several times.
         before = np.maximum((y < y1[:, None]).sum(axis=1) - 1, 0)
         after = np.minimum((y <= y1[:, None]).sum(axis=1), last)
         (y0, v0), (y2, v2) = ((y[rows, k], value[rows, k]) for k in (before, after))
@@ -172,7 +172,7 @@ class Cells:
         return np.clip(np.stack(columns, axis=1), 0, 1) if columns else np.empty(level.shape)
 
     def hpd(self, coverage: float) -> list[Array]:
-        """Intervals of each row where the density is above the level that leaves `coverage`."""
+        """Intervals of each row where the density exceeds the level that encloses `coverage`."""
         high = self.value.max(axis=1, initial=-np.inf)
         low = high - _DEPTH
         for _ in range(_HALVINGS):

@@ -26,7 +26,7 @@ __all__ = ["GridDistribution", "Reference", "on_grid"]
 # Knots between these powers of two are used as they are: fourth powers of numbers up to 2^250
 # can be computed.
 _LARGEST = 2.0**250
-# Half of the largest number: the difference of two such points is still a number.
+# Half of the largest number: the difference of two such points is still finite.
 _FURTHEST = float(np.finfo(np.float64).max) / 2
 # Levels whose quantiles are the first knots of a law that is put on a grid: even where the mass
 # is, and a few far out, where `resolve` would see no bend. Regions of 0.9 of mixtures of twelve
@@ -35,7 +35,7 @@ _FURTHEST = float(np.finfo(np.float64).max) / 2
 _FAR_LEVELS = np.array([1e-9, 1e-6, 1e-4])
 _LEVELS = np.concatenate([_FAR_LEVELS, np.linspace(0.002, 0.998, 125), 1 - _FAR_LEVELS[::-1]])
 # Beyond the quantiles: so many times their distance from the median. What lies there is less than
-# 1e-9, so that three points do.
+# 1e-9, so that three points suffice.
 _BEYOND = np.array([1.5, 3.0, 10.0])
 
 
@@ -123,7 +123,7 @@ class GridDistribution(ConditionalDistribution):
             ``rowwise(rows, y)`` returns the log-densities of the chosen rows at points y of shape
             (len(rows), m), up to a constant per row.
         knots : array-like of shape (K,)
-            Values of y to start with. They must reach wherever there is mass.
+            Values of y to start with. They must cover wherever there is mass.
         n_rows : int, optional
             Number of rows; not needed with `shared`.
         shared : callable, optional
@@ -132,7 +132,7 @@ class GridDistribution(ConditionalDistribution):
         reference : object with `logpdf`, `cdf` and `ppf`, optional
             See the class.
         floor : float, default -inf
-            The least log-ratio to the reference, below the largest of the row.
+            The lowest log-ratio to the reference, relative to the largest of the row.
 
         Examples
         --------
@@ -165,7 +165,7 @@ class GridDistribution(ConditionalDistribution):
 
         ratio = np.empty((len(value), len(y) + 2))
         np.subtract(value, reference.logpdf(y), out=ratio[:, 1:-1])
-        # Beyond the outer knots the ratio stays what it is there.
+        # Beyond the outer knots the ratio is constant.
         ratio[:, 0], ratio[:, -1] = ratio[:, 1], ratio[:, -2]
         u = np.maximum.accumulate(np.concatenate([[0.0], reference.cdf(y), [1.0]]))
         groups = resolve(u, ratio, log_ratio)
@@ -202,7 +202,7 @@ class GridDistribution(ConditionalDistribution):
 
     def _coordinate(self, y: Array) -> tuple[Array, Array]:
         """Coordinates of points y, and the logarithms of their derivatives with respect to y."""
-        # A grid that all rows share (a broadcast row) is worked once. The difference is that of
+        # A grid that all rows share (a broadcast row) is processed once. The difference is that of
         # halves, which changes no digit and does not overflow.
         once = y[:1] if is_shared(y) else y
         with np.errstate(over="ignore"):
@@ -226,7 +226,7 @@ class GridDistribution(ConditionalDistribution):
     def _ppf(self, q: Array) -> Array:
         y = self._law.each(LogLinear.ppf, q)
         if self._reference is not None:
-            # Rounding must not make an end, which may be infinite, of what is not one.
+            # Rounding must not turn an inner point into an end, which may be infinite.
             ends = (q == 0) | (q == 1)
             y = self._reference.ppf(np.where(ends, y, inner_probabilities(y)))
         with np.errstate(over="ignore"):

@@ -21,16 +21,16 @@ __all__ = ["GaussianMixtureDistribution"]
 
 # Mixtures of 20 to 30 normals, smooth or with scales of 1e-10 of their distances, took up to 60.
 _ITERATIONS = 150
-# Means and scales from 2^-250 to 2^250 are used as they are: their fourth powers are numbers.
+# Means and scales from 2^-250 to 2^250 are used as they are: their fourth powers do not overflow.
 _LARGEST = 2.0**250
 # Below this a density is computed in logarithms: some of its terms may have underflowed.
 _TINY = 1e-290
-# Numbers worked at once: component by component, in the cache; and as a matrix. Of 2^12 to 2^18
+# Numbers processed at once: component by component, in the cache; and as a matrix. Of 2^12 to 2^18
 # and of 2^17 to 2^23, with 1000 rows of 20 components and 500 rows that share 1000 components, all
 # took 129 to 147 ms and 107 to 123 ms; the larger ones need more memory.
 _CACHE = 1 << 14
 _MATRIX = 1 << 21
-# Up to so many numbers are worked as one array of all components: the quantiles of one row with 520
+# Up to so many numbers form one array of all components: the quantiles of one row with 520
 # of them, at 131 levels, take 0.05 s instead of 2.4 s.
 _FEW = 1 << 18
 
@@ -66,7 +66,7 @@ class GaussianMixtureDistribution(ConditionalDistribution):
         return len(self.weights)
 
     def _like(self, weights: Array, means: Array, scales: Array) -> GaussianMixtureDistribution:
-        """Build rows that are computed as these are, also where only one is left."""
+        """Build rows that are computed in the same way, even if only one is left."""
         new = GaussianMixtureDistribution(weights, means, scales)
         new._common = self._common
         return new
@@ -196,7 +196,7 @@ class GaussianMixtureDistribution(ConditionalDistribution):
             return law._quantiles(q) * unit
 
     def _quantiles(self, q: Array) -> Array:
-        """Newton's method, kept within a bracket that halves where a step would leave it."""
+        """Newton's method, kept within a bracket, with bisection where a step would leave it."""
         reach = 40 * self.scales
         shape = q.shape
         low = np.broadcast_to((self.means - reach).min(axis=1, keepdims=True), shape).copy()
@@ -221,10 +221,10 @@ class GaussianMixtureDistribution(ConditionalDistribution):
                 step = error / density
                 new = at - step
             middle = low[rows] / 2 + high[rows] / 2
-            # Between far modes the distribution is flat: halving finds the least of its inverses.
+            # Between far modes the distribution is flat: bisection finds the smallest inverse.
             flat = density * spread[rows] < 1e-12
             near = (np.abs(step) <= least[rows]) & ~flat
-            # Every third step halves, so that Newton steps cannot stall on a flat stretch.
+            # Every third step bisects, so that Newton steps cannot stall on a flat stretch.
             inside = (new > low[rows]) & (new < high[rows]) & (iteration % 3 != 2) & ~flat
             y[rows] = np.where(near | inside, new, middle)
             done = near | (high[rows] - low[rows] <= least[rows]) | ends[rows]

@@ -14,14 +14,14 @@ __all__ = ["Ragged", "rows_of"]
 
 
 def rows_of(values: Array, rows: NDArray[np.intp]) -> Array:
-    """Return chosen rows; rows that are one and the same stay one, broadcast."""
+    """Return chosen rows; if all rows are one broadcast row, they stay so."""
     if is_shared(values):
         return np.broadcast_to(values[:1], (len(rows), *values.shape[1:]))
     return values[rows]
 
 
 class Ragged:
-    """Rows of densities in parts, so that no row is filled up to the size of another.
+    """Rows of densities in parts, so that no row is padded to the size of another.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Ragged:
         self.n_rows = sum(len(r) for r in rows)
 
     def each(self, function: Callable[[LogLinear, Array], Array], values: Array) -> Array:
-        """Call ``function(part, values of its rows)`` for each part; bring results in order."""
+        """Call ``function(part, values of its rows)`` for each part; return results in order."""
         out = np.empty(values.shape)
         for part, rows in zip(self.parts, self.rows, strict=True):
             out[rows] = function(part, rows_of(values, rows))

@@ -15,8 +15,8 @@ __all__ = ["Group", "resolve"]
 
 Rows = NDArray[np.intp]
 
-# A row is resolved when neither the mass of a cell nor that left of a knot may be off by more, and
-# the density itself by no more than the last. Tried with a normal law, a narrow one, t3, Laplace,
+# A row is resolved when the mass of each cell, the mass left of each knot and the density itself
+# are off by no more than these. Tried with a normal law, a narrow one, t3, Laplace,
 # uniform, exponential and skew normal laws on a normal reference: with these the distribution
 # function was off by 2e-4 at most, with four times as much by 5e-4, with a quarter by 1e-4.
 _CELL_TOLERANCE = 2e-4
@@ -26,7 +26,7 @@ _EVEN_TOLERANCE = 8e-3
 _NEGLIGIBLE = _CELL_TOLERANCE / 20
 # Narrower cells count as having no width: their slopes could overflow.
 _LEAST_WIDTH = 1e-150
-# What rises less is flat, and holds no jump.
+# A smaller rise counts as flat, without a jump.
 _LEAST_RISE = 1e-6
 # A normal law of a width of 1e-7 of the reference's needs five rounds, the others two.
 _ROUNDS = 8
@@ -58,7 +58,7 @@ class _Findings(NamedTuple):
 def _bends(width: Array, rise: Array, mass: Array, work: Array) -> tuple[Array, Array]:
     """Estimate the share of the mass of each inner cell that the log-linear rule may miss.
 
-    The two neighbouring cells, prolonged into a cell, lie above or below its own straight line by
+    The two neighbouring cells, extended into a cell, lie above or below its own straight line by
     `left` and `right` at its middle. Where both lie on the same side the function bends: for a
     parabola the true line is a quarter of their harmonic mean away. Where they lie on different
     sides the function jumps, and the jump may be anywhere in the cell.
@@ -106,8 +106,8 @@ def _examine(knots: Array, value: Array, memory: Array) -> _Findings:
     mass /= total
 
     error, jump = _bends(width, rise, mass, work[3:7, :, 1:])
-    # Bends miss mass of one sign, which adds up; but what is missed everywhere alike, as of a
-    # normal density, only changes the constant. The places of jumps are off at random.
+    # Bends miss mass of one sign, which adds up; but an error that is the same everywhere, as
+    # with a normal density, only changes the constant. The places of jumps are off at random.
     missed = error.sum(axis=1)
     active = missed > _EVEN_TOLERANCE
     # A difference of positive numbers is no larger than both, nor is a sum of such differences.
@@ -123,7 +123,7 @@ def _examine(knots: Array, value: Array, memory: Array) -> _Findings:
             furthest = np.abs(np.cumsum(uneven[left], axis=1)).max(axis=1)
             failed[left] = furthest > _TOTAL_TOLERANCE
         active[doubtful] = failed
-    # Far out, where there is next to no mass, rounding is full of jumps.
+    # Far out, where there is almost no mass, rounding looks like jumps.
     full = np.maximum(density[:, 1:-2], density[:, 2:-1], out=work[6, :, 3:])
     full *= width[:, 1:-1]
     row, cell = np.nonzero((jump > 0) & (full > _NEGLIGIBLE * total))
@@ -143,7 +143,7 @@ def _examine(knots: Array, value: Array, memory: Array) -> _Findings:
 
 
 def _new_knots(knots: Array, rows: Rows, error: Array) -> tuple[Array, Rows]:
-    """Place new knots where the error is, as serves an error of third order best."""
+    """Place new knots where the error is, optimally for an error of third order."""
     n, cells = error.shape
     importance = np.zeros_like(error)
     np.cbrt(error, out=importance, where=error > _NEGLIGIBLE)
@@ -181,7 +181,7 @@ def resolve(knots: Array, value: Array, evaluate: Callable[[Rows, Array], Array]
         The knots that rows start with: one set for all, or one for each. The outermost cells are
         never divided.
     value : ndarray of shape (n, K)
-        Log-densities there, up to a constant per row; very small ones are raised in place.
+        Log-densities there, up to a constant per row; very small ones are clipped in place.
     evaluate : callable
         ``evaluate(rows, points)``: log-densities of the chosen rows at points of shape (rows, m).
 

@@ -1,4 +1,4 @@
-"""`ConditionalDistribution`: what a prediction is here, one distribution per row."""
+"""`ConditionalDistribution`: what estimators predict, one distribution per row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ConditionalDistribution(Distribution):
       and return shape (n, m).
     """
 
-    # What a kind of distribution must know.
+    # What a subclass must implement.
 
     @abstractmethod
     def _rescaled(self, loc: float, scale: float) -> ConditionalDistribution:
@@ -118,7 +118,7 @@ class ConditionalDistribution(Distribution):
         return self.as_grid()._mean()
 
     def var(self) -> Array:
-        """Variance of each row; infinite where it is too large for a number."""
+        """Variance of each row; infinite where it overflows."""
         with np.errstate(over="ignore"):
             return self.std() ** 2
 

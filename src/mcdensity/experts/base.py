@@ -1,14 +1,14 @@
-r"""What an expert is: it learns from `TrainingData`, and answers for rows that it has seen once.
+r"""Experts: they learn from `TrainingData`, and give the law of y for rows that they condition on.
 
-An expert knows the law of y given x in one of two ways, told apart by type:
+An expert knows the law of y given x in one of two ways, distinguished by type:
 
 - a `RatioExpert` (any discriminator, the paper's method) gives the log-ratio
-  :math:`\log f(y \mid x) / f_Y(y)` up to a constant of the row, and needs to know nothing of the
+  :math:`\log f(y \mid x) / f_Y(y)` up to a constant of the row, and does not depend on the
   measure of y;
 - a `DensityExpert` gives :math:`\log f(y \mid x)` itself, in the inner coordinate of the target.
 
-`Expert.condition` computes once what depends on x alone. What it returns, a `Conditioned`, is asked
-for any y, as often as a grid is refined.
+`Expert.condition` computes once what depends on x alone. It returns a `Conditioned`, which is
+evaluated at any y, as often as a grid is refined.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Evaluate = Callable[[Array, Rows | None], Array]
 
 @dataclass(frozen=True)
 class FitReport:
-    """What models say of rows that they have not seen, and by which experts are compared.
+    """Predictions for rows that models have not seen, by which experts are compared.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class FitReport:
 
     @classmethod
     def of(cls, conditioned: Conditioned, data: TrainingData, rows: Rows) -> FitReport:
-        """Report on rows of the data, which `conditioned` is given."""
+        """Report on the rows of the data that `conditioned` was built from."""
         assert data.marginal is not None
         y, points = data.Y[rows], pool_points(data)
         own = conditioned.relative(y, data.marginal.logpdf(y))[:, 0]
@@ -158,9 +158,9 @@ class ConditionedDensity(Conditioned):
     n_rows : int
     log_density : callable
         ``log_density(y, rows)``. With a `normalizer`: ``log_density(y, rows, log_marginal)``, up to
-        a constant of the row; the marginal's log-density at y is None if it is not at hand.
+        a constant of the row; the marginal's log-density at y is None if it is not available.
     normalizer : callable, optional
-        Returns the logarithms of these constants, shape (n_rows,); asked for once, when needed.
+        Returns the logarithms of these constants, shape (n_rows,); called once, when needed.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class ConditionedDensity(Conditioned):
         return self._normalizer()
 
     def relative(self, y: Array, log_marginal: Array, rows: Rows | None = None) -> Array:
-        """Log-density less that of the marginal."""
+        """Log-density minus that of the marginal."""
         if self._normalizer is None:
             return self._log_density(y, rows) - log_marginal
         return self._log_density(y, rows, log_marginal) - log_marginal
@@ -227,14 +227,14 @@ class Expert(BaseEstimator, ABC):
     max_targets : int
         Largest number of target columns.
     holds_out : bool
-        Whether `fit` obeys the folds of its data by itself, as ensembles do, and reports on them.
+        Whether `fit` uses the folds of its data by itself, as ensembles do, and reports on them.
         Others are fitted once for each fold by the portfolio.
     streams : bool
         Whether it learns from batches of rows, so that all rows need not be in memory.
     sees_all_pairs : bool
         Whether it needs all pairs of the contrast set in memory at once.
     quick : bool
-        Whether it is fitted in next to no time, so that no fold is saved.
+        Whether it fits almost instantly, so that skipping folds saves nothing.
     devices : tuple of str
     """
 
@@ -248,7 +248,7 @@ class Expert(BaseEstimator, ABC):
 
     @abstractmethod
     def fit(self, data: TrainingData) -> FitReport:
-        """Learn; report on the rows that ``data.folds`` wants to be scored."""
+        """Learn; report on the rows that ``data.folds`` marks as scored."""
 
     @abstractmethod
     def condition(self, X: Array) -> Conditioned:

@@ -1,4 +1,4 @@
-"""An expert fitted once without each fold: what judges it, and the ensemble that remains."""
+"""An expert fitted once without each fold: the folds score it, the models form an ensemble."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["CrossFitted"]
 
 Array = NDArray[np.float64]
 
-# With so many observations two folds are enough to judge by: trees take long, rows are many.
+# From this many observations on, two folds are enough: trees are slow, and rows are many.
 _MANY_OBSERVATIONS, _FEW_FOLDS = 1000, 2
 # And one fold is enough to see that an expert is this far behind the best, in nats, beyond two
 # standard errors: it would get next to no weight, and is given up.
@@ -77,7 +77,7 @@ class CrossFitted(Expert):
             except OutOfTimeError:
                 if not found:
                     raise
-                break  # the folds before are judged, and stay
+                break  # the earlier folds have scores, and are kept
             held = np.flatnonzero((fold == k) & scored)
             found.append(FitReport.of(model.condition(data.X[held]), data, held))
             if many and k == 0 and self._is_far_behind(held, found[0].log_density):

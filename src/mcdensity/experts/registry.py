@@ -1,4 +1,4 @@
-"""Experts by name: registered in one line of the file that defines them, found when asked for."""
+"""Experts by name: registered in one line of the file that defines them, found on demand."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def register(name: str, *, portfolio: int | None = None) -> Callable[[Factory], 
     name : str
         What ``MCD(discriminator=name)`` understands.
     portfolio : int, optional
-        Where the automatic portfolio tries it: smaller numbers first. None: only when named.
+        Its rank in the automatic portfolio: smaller numbers come first. None: only when named.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Log-ratios tabulated in y: normalised once, and interpolated ever after."""
+"""Log-ratios tabulated in y: normalised once, then interpolated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LIMIT", "RatioTable"]
 
 Array = NDArray[np.float64]
 
-# A classifier may be sure of itself: log-ratios are kept within these limits, far beyond what any
+# A classifier may be overconfident: log-ratios are kept within these limits, far beyond what any
 # number of pairs supports.
 LIMIT = 30.0
 # Points between two knots where a spline is integrated.
@@ -26,7 +26,7 @@ _FINER = 4
 # 3e-4 on Yacht, whose law is sharp, and by 0.08, 7e-3 and 2e-4 on the inverse sinusoid.
 _STEPS = (0.25, 0.125, 0.0625)
 _TOLERANCE = 1e-3
-# Steps of trees lie anywhere: their table is of one kind.
+# Steps of trees lie anywhere: their table has a fixed spacing.
 _STEP_OF_TREES = 0.125
 # Rows by which the table is chosen.
 _ROWS = 128
@@ -46,7 +46,7 @@ class RatioTable:
 
     Between the points T is a cubic spline, or piecewise linear where the classifier is a step
     function; beyond the outermost it is constant if it is negative, and fades to 0 if it is
-    positive: no row may claim much of a tail that nobody has seen.
+    positive: no row may put much mass into a tail without data.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class RatioTable:
         n_observations: int,
         smooth: bool,
     ) -> RatioTable:
-        """Return a table that follows the ratios of some rows, with as few points as that takes.
+        """Return a table that follows the ratios of some rows with as few points as possible.
 
         Parameters
         ----------

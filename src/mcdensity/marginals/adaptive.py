@@ -19,13 +19,13 @@ __all__ = ["AdaptiveDensity"]
 
 Array = NDArray[np.float64]
 
-# Bandwidths, in units of the normal reference, and the rows that each part is given beforehand.
+# Bandwidths, in units of the normal reference, and the prior count, in rows, of each part.
 _FACTORS = (0.25, 0.5, 1.0, 2.0)
 _PRIOR = np.array([0.25, 0.25, 1.0, 1.0, 2.0, 0.5])
 _REFERENCE = 2
 _DEGREES_OF_FREEDOM = 4.0
 _LEAST_TARGETS = 10
-# Below so many targets all are held out once, in this many parts; else a fifth, or so many.
+# Below so many targets all are held out once, in this many parts; else one part, a fifth or less.
 _MANY = 5000
 _PARTS = 20
 
@@ -37,7 +37,7 @@ class AdaptiveDensity(KernelDensity):
 
     The kernel densities have a quarter, a half, one and two times the bandwidth of the normal
     reference. Each target is held out once, and the weights maximise the likelihood of the targets
-    held out. A hundred targets from a smooth law are served better by the wide kernels and the
+    held out. A hundred targets from a smooth law are fitted better by the wide kernels and the
     simple laws; targets with sharp peaks by the narrow kernels; the Student t is for targets beyond
     those seen.
 
@@ -85,7 +85,7 @@ class AdaptiveDensity(KernelDensity):
         weight = np.ones(len(y)) if weight is None else weight
         n = len(y)
         tied = len(np.unique(y)) < n / 2
-        # Narrow kernels would make peaks of values that come again and again.
+        # Narrow kernels would form peaks at values that occur repeatedly.
         used = [k for k, f in enumerate(_FACTORS) if not (tied and f < 1)]
         used += [len(_FACTORS), len(_FACTORS) + 1]
         held = _held_out_parts(y, weight, used)

@@ -15,7 +15,7 @@ from mcdensity._validation import as_generator
 __all__ = ["Marginal", "fit_held_out"]
 
 # Parts in which targets are held out, where there are this many of them. With twenty parts a
-# marginal without one part is hardly worse than with it. Of very many targets one hardly matters.
+# marginal without one part is hardly worse than with it. With very many targets one hardly matters.
 _PARTS = 20
 _LEAST_HELD_OUT, _MOST_HELD_OUT = 10, 5000
 

@@ -14,7 +14,7 @@ from mcdensity.marginals.base import Marginal
 
 __all__ = ["KernelDensity"]
 
-# The kernel is tabulated at this many steps a bandwidth, out to this many bandwidths, where it has
+# The kernel is tabulated at this many steps per bandwidth, to this many bandwidths, where it has
 # fallen to exp(-32).
 _STEPS = 16
 _REACH = 8
@@ -38,7 +38,7 @@ class KernelDensity(Marginal):
     ----------
     bandwidth : {"normal-reference", "silverman", "isj"} or float, default "normal-reference"
         With A = min(standard deviation, interquartile range / 1.349): 1.059 A n^(-1/5) (the
-        paper's choice), 0.9 A n^(-1/5), Improved Sheather-Jones (better for several modes, wants
+        paper's choice), 0.9 A n^(-1/5), Improved Sheather-Jones (better for several modes, needs
         some hundreds of targets), or a number, in the units of the y that `fit` is given (inside
         `mcdensity.MCD` that is the standardised target).
 
@@ -104,7 +104,7 @@ class KernelDensity(Marginal):
                     return float(improved_sheather_jones(y[:, None], weights=weight))
             except ValueError:
                 warnings.warn(
-                    'bandwidth="isj" found no solution for these targets (it wants some hundreds, '
+                    'bandwidth="isj" found no solution for these targets (it needs some hundreds, '
                     'of a continuous variable); "normal-reference" is used.',
                     UserWarning,
                     stacklevel=3,

@@ -16,7 +16,7 @@ __all__ = ["TailedDensity"]
 
 
 class TailedDensity(KernelDensity):
-    r"""Kernel density mixed with a little of a heavy-tailed one.
+    r"""Kernel density mixed with a small share of a heavy-tailed one.
 
     .. math:: (1 - w) \, \hat f_{kernel}(y) + w \, t_\nu\left(\frac{y - m}{s}\right) / s
 
@@ -32,7 +32,7 @@ class TailedDensity(KernelDensity):
     tail_weight : float, optional
         The weight w; by default 2 / (n + 1), with the effective number of targets.
     degrees_of_freedom : float, default 3
-        Of the Student t: fewer are heavier.
+        Of the Student t: fewer give heavier tails.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ def kl(
     sample_weight: ArrayLike | None = None,
     floor: float | None = None,
 ) -> float:
-    r"""Kullback-Leibler divergence, averaged over the rows. Lower is better; 0 is the truth.
+    r"""Kullback-Leibler divergence, averaged over the rows. Lower is better; 0 is a perfect match.
 
     .. math:: \frac1n \sum_i \int f(y \mid x_i) \log \frac{f(y \mid x_i)}{g(y \mid x_i)} \, dy
 
@@ -53,7 +53,7 @@ def kl_grid(
 
     Both are matrices of densities on the grid of the protocol, clipped from below at `floor`. The
     value depends on the width of the grid, and an estimate that integrates to more than one can
-    gain by it: see `kl` for the divergence itself.
+    benefit from it: see `kl` for the divergence itself.
     """
     if isinstance(truth, ConditionalDistribution) or isinstance(estimate, ConditionalDistribution):
         raise TypeError("kl_grid takes matrices of densities: use distribution.pdf_grid(grid).")

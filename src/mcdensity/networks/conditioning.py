@@ -1,4 +1,4 @@
-"""Towers in use: asked about the rows that they held out, and about new rows."""
+"""Evaluating towers: on the rows that they held out, and on new rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["DensityTraining", "condition_on"]
 
 
 class DensityTraining(EnsembleTraining):
-    """Trains towers, and asks them about rows that they have held out."""
+    """Trains towers, and evaluates them on rows that they held out."""
 
     def held_out_ratios(
         self,
@@ -94,18 +94,18 @@ def condition_on(
     rest : float
         Of the marginal.
     block : int
-        Numbers to work at once.
+        Numbers to process at once.
 
     Returns
     -------
     log_ratio : callable
         ``log_ratio(y, rows, log_marginal)``, up to a constant of the row.
     log_marginal : callable
-        The marginal's log-density at y, as the network knows it.
+        The marginal's log-density at y, from the network's own table.
     """
     tower: Any = module
     # In double precision: single precision products of few rows are summed in another order than
-    # those of many, and a row's answer must not depend on the rows beside it.
+    # those of many, and a row's output must not depend on the other rows.
     exact: Any = copy.deepcopy(tower).double()
     stack = next(tower.parameters()).shape[0]
     with torch.inference_mode():

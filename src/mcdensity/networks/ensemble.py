@@ -43,7 +43,7 @@ class EnsembleTraining:
     shift : callable
         ``shift(y, step)`` moves targets by noise.
     common_stop : bool
-        Whether the members of a level keep their weights from one common time. The best time of
+        Whether the members of a level keep their weights from one common step. The best step of
         each member is chosen by few rows, and looks better than it is.
     device : torch.device
     """
@@ -131,7 +131,7 @@ class EnsembleTraining:
         inner: int = 1,
         seconds: float = math.inf,
     ) -> int:
-        """Train, keep the weights that served the scored rows best, and return the steps taken."""
+        """Train, keep the weights that scored best, and return the steps taken."""
         return train(
             self.module,
             self.loss,

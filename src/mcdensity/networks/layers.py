@@ -1,6 +1,6 @@
 """Layers for several networks at once: every tensor has a first axis for the members.
 
-Training five small networks one after the other spends most of its time in calls; as one batched
+Training five small networks one after the other spends most of its time in overhead; as one batched
 product they cost little more than one. Shapes are (members, rows, features).
 """
 
@@ -18,8 +18,8 @@ __all__ = ["StackedBatchNorm", "StackedDropout", "StackedLinear", "StackedNetwor
 Build = TypeVar("Build", bound=Callable[..., Any])
 
 
-# Products of at least so many rows are summed in the same order whatever their number: libraries
-# have other kernels for small matrices. Measured with 16 to 128 columns, one and two threads, with
+# Products of at least this many rows are summed in the same order whatever their number: libraries
+# use other kernels for small matrices. Measured with 16 to 128 columns, one and two threads, with
 # and without vector instructions; 169 rows of 16 columns still differed from 1183.
 _LEAST_ROWS = 1024
 
@@ -71,10 +71,10 @@ class StackedBatchNorm(nn.Module):
         return factor, self.shift - mean * factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise; in training by the batch, which also moves the running values."""
+        """Normalise; in training by the batch, which also updates the running values."""
         mean, var = self.mean, self.var
         if self.training:
-            # Twice as fast here as torch.var_mean, which does not like to reduce a middle axis.
+            # Twice as fast here as torch.var_mean, which is slow at reducing a middle axis.
             mean = x.mean(dim=1, keepdim=True)
             var = (x - mean).square().mean(dim=1, keepdim=True)
             with torch.no_grad():
@@ -140,10 +140,10 @@ class StackedNetwork(nn.Module):
         return StackedNetwork(first, nn.Sequential(*out[1:])).eval()
 
     def of_x(self, X: Tensor) -> Tensor:
-        """Return what the first layer makes of rows X (n, p) alone, (members, n, h).
+        """Return the contribution of rows X (n, p) to the first layer, (members, n, h).
 
         In double precision: the products of few rows are summed in another order than those of
-        many, and a row's answer must not depend on the rows beside it.
+        many, and a row's output must not depend on the other rows.
         """
         weight, bias = self.first.weight.double(), self.first.bias.double()
         return (torch.matmul(X.double(), weight[:, : X.shape[1]]) + bias).float()
@@ -159,7 +159,7 @@ class StackedNetwork(nn.Module):
             See `of_x`.
         Y : Tensor of shape (n, m), or (1, m) for points that all rows share
         block : int
-            Pairs to work at once, so that what passes between layers stays in the cache.
+            Pairs to process at once, so that what passes between layers stays in the cache.
         reduce : callable
             From (members, rows, m) to (rows, m).
         """
@@ -171,7 +171,7 @@ class StackedNetwork(nn.Module):
         if m == 0:
             return out
         columns = min(m, block)
-        rows = -(-block // columns)  # so that no block but the last is filled up
+        rows = -(-block // columns)  # so that only the last block is padded
         for i in range(0, n, rows):
             for j in range(0, m, columns):
                 part = of_x[:, i : i + rows, None]
@@ -186,7 +186,7 @@ class StackedNetwork(nn.Module):
         return out
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        """Logits of the body, (members, rows); few rows are filled up, see `of_x`."""
+        """Logits of the body, (members, rows); few rows are padded, see `of_x`."""
         rows = hidden.shape[1]
         if rows < _LEAST_ROWS:
             hidden = nn.functional.pad(hidden, (0, 0, 0, _LEAST_ROWS - rows))

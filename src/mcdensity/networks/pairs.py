@@ -16,14 +16,14 @@ from mcdensity.data import HeldOut
 
 __all__ = ["OneModule", "PairLosses", "TrainingPairs", "as_logit"]
 
-# Held-out rows that are looked at, of all members together: with 1000 the standard error of the
-# gain is about 0.03 nats, and looking at them a dozen times costs a tenth of the training.
+# Held-out rows that are evaluated, of all members together: with 1000 the standard error of the
+# gain is about 0.03 nats, and evaluating them a dozen times costs a tenth of the training.
 _MOST_VALIDATION_ROWS = 1000
 # A quarter of a batch are joint pairs, whatever the ratio: the class that matters is seen often.
 _JOINT_SHARE = 0.25
 # Values of y over which the exact loss normalises.
 _EXACT_POINTS = 16
-# Standard errors of held-out gain that are given away for less trust in the network.
+# Standard errors of held-out gain that are given up for less trust in the network.
 _CAUTION = 0.3
 
 
@@ -85,8 +85,8 @@ class TrainingPairs:
     ) -> tuple[tuple[Tensor, Tensor], NDArray[np.intp]]:
         """Numbers of the joint and broken pairs that touch no held-out observation, and those.
 
-        Of very few pairs a class may be held out altogether; then one pair of it is given back,
-        and its observations are held out no more.
+        With very few pairs a class may be held out altogether; then one of its pairs is returned,
+        and its observations are no longer held out.
         """
         free = np.ones(max(unit_x.max(), unit_y.max()) + 2, dtype=bool)  # the last is unit -1
         free[held] = False
@@ -115,7 +115,7 @@ class TrainingPairs:
         number = pairs.numpy()
         x, y = self.x_index[number], self.y_index[number]
         if self.fresh:
-            # The y of the pair before: another broken pair, unless that is of the same x.
+            # The y of the previous pair: another broken pair, unless it belongs to the same x.
             other = np.roll(y[:, n_joint:], 1, axis=1)
             of_x = self.unit_x[x[:, n_joint:]]
             same = (of_x == self.unit_y[other]) & (of_x >= 0)
@@ -125,7 +125,7 @@ class TrainingPairs:
         return torch.cat([self.x[x], self.y[y]], dim=-1), weight
 
     def _prepare_validation(self, contrast: ContrastSet, rows: list[NDArray[np.intp]]) -> None:
-        # As many rows for each member, so that they are worked as one array.
+        # Equally many rows for each member, so that they form one array.
         size = min(max(1, _MOST_VALIDATION_ROWS // self.members), *(len(r) for r in rows))
         chosen = np.stack([r[:size] for r in rows])
         self.validation_rows = chosen
@@ -182,7 +182,7 @@ class TrainingPairs:
     def score(self, log_ratio: Tensor) -> Tensor:
         """Mean gain of all held-out rows, for every member.
 
-        One time for all members: the best time of each would be chosen by few rows, and look
+        One stopping time for all members: the best of each would be chosen by few rows, and look
         better than it is.
         """
         gains = self.gains(log_ratio) * self.validation_weight
@@ -191,8 +191,8 @@ class TrainingPairs:
     def trust(self, log_ratio: Tensor) -> tuple[float, float]:
         """Choose how far to trust the log-ratios, by the held-out rows of all members.
 
-        The least factor whose gain is not clearly below the best: a part of a standard error of
-        the difference is given away, since the rows have already chosen when to stop.
+        The smallest factor whose gain is not clearly below the best: a part of a standard error of
+        the difference is given up, since the same rows have already chosen when to stop.
         """
         if not torch.isfinite(log_ratio).all():
             raise ValueError("The torch module given as discriminator returned NaN or infinity.")
@@ -250,7 +250,7 @@ class PairLosses:
         if weight is not None:
             joint = joint * weight[:, :n_joint]
             broken = broken * weight[:, n_joint:]
-        # The classes weigh r and 1 - r; the factor keeps the size of the loss.
+        # The classes have weights r and 1 - r; the factor keeps the scale of the loss.
         factor = 1 / (1 - self.ratio), 1 / self.ratio
         return factor[0] * joint.mean(1).sum() + factor[1] * broken.mean(1).sum()
 

@@ -29,7 +29,7 @@ class ParameterNetwork(nn.Module):
         self.head = StackedLinear(members, width, n_outputs)
         self.skip = StackedLinear(members, n_inputs, n_outputs)
         with torch.no_grad():
-            # At first x tells little: the density starts near that of all targets.
+            # At the start x has little effect: the density starts near that of all targets.
             for layer in (self.head, self.skip):
                 layer.weight.mul_(0.1)
                 layer.bias.zero_()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NormalScores"]
 
-# The largest score, 7.9, is still told from its neighbours in double precision.
+# The largest score, 7.9, is still distinct from its neighbours in double precision.
 _LEAST_LEVEL = 1e-15
 
 
@@ -66,7 +66,7 @@ class NormalScores:
         return [torch.as_tensor(a, device=y.device, dtype=y.dtype) for a in arrays]
 
     def __call__(self, y: Tensor) -> Tensor:
-        """Return z; beyond the outer knots the line goes on for as long as its last piece."""
+        """Return z; beyond the outer knots the last piece is extended by its own length."""
         if len(self.knots) < 2:
             return torch.zeros_like(y)
         if y.ndim > 1 and len(y) > 1 and y.stride(0) == 0:  # the same for all members
@@ -86,7 +86,7 @@ class NormalScores:
         )
 
     def shifted(self, y: Tensor, step: Tensor) -> Tensor:
-        """Return the y whose score is that of `y` plus a step: noise where y is dense is small."""
+        """Return the y whose score is that of `y` plus a step: noise is small where y is dense."""
         if len(self.knots) < 2:
             return y
         knots, scores, _ = self._table(y)

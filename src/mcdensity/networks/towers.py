@@ -21,7 +21,7 @@ from mcdensity.networks.scores import NormalScores
 __all__ = ["TOWERS", "FlowTower", "MixtureTower", "TwoTower", "log_mean", "spline"]
 
 _LOG_SCALES = (-6.0, 3.0)
-# What a grid of some hundred quantiles still resolves.
+# What a grid of a few hundred quantiles still resolves.
 _LOG_PRECISIONS = (-3.0, 3.5)
 _MOST = 100.0
 _COEFFICIENTS = 4
@@ -104,7 +104,7 @@ class TwoTower(nn.Module):
     def own(self, parameters: Tensor, y: Tensor, bias: Tensor, points: Tensor) -> Tensor:
         """Log-density of each row at its own y, (members, rows), see `_DensityTower.own`."""
         own = (parameters * self.features(y)).sum(-1)
-        # With a row's own y among the points no peak that it fell into is missed.
+        # With a row's own y among the points a peak at that y is not missed.
         value = torch.cat([self.ratio(parameters, points), own[..., None]], -1)
         return own - log_mean(value) + self.scores.both(y)[1] - bias
 
@@ -212,7 +212,7 @@ class MixtureTower(_DensityTower):
     ) -> None:
         k = n_components
         super().__init__(scores, ParameterNetwork(members, n_inputs, 3 * k, width, depth))
-        with torch.no_grad():  # at first the components share the marginal among them
+        with torch.no_grad():  # at the start the components together make up the marginal
             in_z, in_y = k - k // 2, k // 2
             means = [ndtri((np.arange(m) + 0.5) / m) for m in (in_z, in_y)]
             means[1] = np.interp(means[1], scores.scores, scores.knots)
@@ -254,7 +254,7 @@ class MixtureTower(_DensityTower):
             at, base = (z, of_z) if j < k - k // 2 else (y, of_y)
             distance = (at - means[..., j, None]).mul_(width[..., j, None])
             term = base + height[..., j, None]
-            # Numbers too small for single precision are slow, and count for nothing.
+            # Numbers too small for single precision are slow, and negligible.
             total += term.addcmul_(distance, distance, value=-1).clamp_(min=-_LARGEST).exp_()
         return total.clamp_(max=math.exp(_LARGEST))
 
@@ -269,7 +269,7 @@ class FlowTower(_DensityTower):
     scores : NormalScores
     members, n_inputs, width, depth : int
     n_bins : int
-        Bins of the spline, which lives on [-5, 5].
+        Bins of the spline, which is defined on [-5, 5].
 
     References
     ----------
@@ -316,7 +316,7 @@ def spline(u: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
     """
     b = (parameters.shape[-1] + 1) // 3
     sizes = parameters[..., : 2 * b].unflatten(-1, (2, b))
-    # No bin is smaller than the largest by more than a factor of e^6, nor a slope beyond that.
+    # No bin is smaller than the largest by more than a factor of e^12, nor a slope beyond that.
     share = (6 * torch.tanh(sizes / 6)).softmax(-1)
     knots = 5 * (2 * nn.functional.pad(share.cumsum(-1), (1, 0)) - 1)
     left, low = (k.contiguous() for k in knots.unbind(-2))

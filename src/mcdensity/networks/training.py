@@ -15,8 +15,8 @@ from mcdensity.data import OutOfTimeError
 
 __all__ = ["choose_device", "seeded", "train"]
 
-# Held-out data are looked at so often, and training ends after so many looks without gain: half of
-# the budget. More looks cost time, and choose a lucky moment; fewer miss the best.
+# Evaluations on held-out data, and evaluations without gain after which training ends: half of
+# the budget. More evaluations cost time, and pick a lucky moment; fewer miss the best.
 _EVALUATIONS = 12
 _PATIENCE = 6
 # With a time budget: steps that measure the pace, the share of the time that steps may take (the
@@ -38,9 +38,9 @@ def train(
 ) -> int:
     """Train a module, or several that are stacked, and leave the best weights in it.
 
-    AdamW with a one-cycle schedule. The scores of held-out data are asked for a dozen times; each
+    AdamW with a one-cycle schedule. The scores of held-out data are computed a dozen times; each
     member keeps the weights with which its own score was best, and training ends early, after the
-    peak of the learning rate, when no member has gained for half of the time.
+    peak of the learning rate, when no member has improved for half of the time.
 
     Parameters
     ----------
@@ -53,15 +53,15 @@ def train(
     steps : int
         Budget of steps.
     learning_rate : float
-        The highest of the cycle.
+        The peak of the cycle.
     weight_decay : float
     clip : float
         Largest norm of a gradient.
     verbose : bool
         Whether to show a progress bar.
     seconds : float
-        How long it may take: the budget of steps is cut to what fits. Where too few do, this is an
-        `OutOfTimeError`.
+        How long it may take: the budget of steps is cut to what fits. Where too few fit, it raises
+        an `OutOfTimeError`.
 
     Returns
     -------
@@ -117,7 +117,7 @@ def _step(
 
 
 def _affordable_steps(module: nn.Module, loss: Callable[[], Tensor], seconds: float) -> int:
-    """Return how many steps fit into the given time, by the pace of a few."""
+    """Return how many steps fit into the given time, timed on a few."""
     module.train()
     start = time.monotonic()
     for _ in range(_PILOT_STEPS):
@@ -139,7 +139,7 @@ class _BestWeights:
         self.copies: list[Tensor] = []
 
     def keep(self, score: Tensor) -> bool:
-        """Keep the weights of the members that score better than ever; say whether any does."""
+        """Keep the weights of members with a new best score; return whether there are any."""
         if self.best is None:
             self.best = score.clone()
             self.copies = [t.detach().clone() for t in self.tensors]
@@ -162,7 +162,7 @@ class _BestWeights:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch for a while: its global generators are put back as they were."""
+    """Seed torch temporarily: its global generators are restored afterwards."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
@@ -170,7 +170,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def choose_device(device: str) -> torch.device:
-    """Turn "auto", "cpu" or "cuda" into a device that is there."""
+    """Turn "auto", "cpu" or "cuda" into a device that is available."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -184,7 +184,7 @@ def choose_device(device: str) -> torch.device:
 
 @contextmanager
 def _progress(total: int, verbose: bool) -> Iterator[Callable[[], None]]:
-    """Show how far training is: with rich where it is installed, else as a line of text."""
+    """Show the progress of training: with rich where it is installed, else as a line of text."""
     if not verbose:
         yield lambda: None
         return

@@ -1,6 +1,6 @@
 """Pictures of conditional distributions. Each function draws on `ax` and returns it.
 
-The colours are those of Okabe and Ito, which colour-blind readers tell apart; lines differ in
+The colours are those of Okabe and Ito, which colour-blind readers can tell apart; lines differ in
 style too, so that they can be told apart in print.
 """
 

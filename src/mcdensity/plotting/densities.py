@@ -80,7 +80,7 @@ def plot_comparison(
     ax: Axes | None = None,
     _fill: bool = False,
 ) -> Axes:
-    """Draw what several estimators say of the same rows.
+    """Draw what several estimators predict for the same rows.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def plot_comparison(
         low, high = min(low, float(outcomes.min())), max(high, float(outcomes.max()))
     grid = np.linspace(low, high, _POINTS)
     densities = [d.pdf_grid(grid) for d in every]
-    # Each row has a scale of its own: a narrow density would flatten all others.
+    # Each row has its own scale: otherwise a narrow density would flatten all others.
     top = np.max([d.max(axis=1) for d in densities], axis=0)
     ax = new_axes(ax)
     for k, (name, density) in enumerate(zip(distributions, densities, strict=True)):
@@ -155,7 +155,7 @@ def plot_fan(
     y : array-like of shape (n,), optional
         Outcomes.
     x : array-like of shape (n,), optional
-        Where each row stands, such as a time; by default rows are ordered by their median.
+        Position of each row, such as a time; by default rows are ordered by their median.
     coverages : sequence of float
     ax : matplotlib Axes, optional
 

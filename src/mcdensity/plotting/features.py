@@ -54,7 +54,7 @@ def plot_heatmap(
     ax = new_axes(ax)
     numeric = values.dtype.kind == "f"
     across = values if numeric else np.arange(len(values))
-    # The brightest percent share a colour: one sharp peak would hide all else.
+    # The top percent share a colour: otherwise one sharp peak would hide all else.
     mesh = ax.pcolormesh(
         across, grid, density, cmap="Blues", vmin=0, vmax=np.quantile(density, 0.99),
         shading="nearest", rasterized=True,
@@ -81,7 +81,7 @@ def plot_heatmap(
 
 
 def sweep(X: Any, feature: str | int, n_points: int = 100) -> tuple[NDArray[Any], Any]:
-    """Return values of one feature, and rows that have them and are typical in all else.
+    """Return values of one feature, and rows that have them and are otherwise typical.
 
     Typical is the median of a column of numbers, and the most frequent value of other columns. The
     values go from the 1 % to the 99 % quantile; of text, they are its most frequent values.

@@ -54,13 +54,13 @@ def build_report(
     """Build a report on held-out rows as HTML.
 
     What was fitted, how good the distributions are (log-likelihood, CRPS, coverage, PIT,
-    calibration), the best and the worst predicted rows, how the density moves with the main
+    calibration), the best and the worst predicted rows, how the density changes with the main
     features, and warnings in plain words.
 
     Parameters
     ----------
     estimator : ConditionalEstimator
-        Fitted, to other rows than these.
+        Fitted to other rows than these.
     X : DataFrame or array of shape (n, p)
     y : array-like of shape (n,)
         Outcomes.
@@ -132,7 +132,7 @@ def _coverage(e: Evaluation) -> str:
         )
     return (
         "<h2>Coverage</h2><p>How many outcomes lie in their central interval, and how many would "
-        "if the distributions were right (19 times of 20).</p>"
+        "if the distributions were right (19 times out of 20).</p>"
         '<div class="wide"><table><thead><tr><th>interval</th><th>observed</th><th>expected</th>'
         f"<th>mean width</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
@@ -205,7 +205,7 @@ def _features(
         pictures.append((_picture(draw, (5.4, 3.8)), str(name),
                          f"The density of {target} along {name}."))  # fmt: skip
     return (
-        "<h2>How the density moves with the main features</h2><p>Log-likelihood that is lost, in "
+        "<h2>How the density changes with the main features</h2><p>Log-likelihood that is lost, in "
         "nats per row, when a feature is shuffled among the held-out rows. The pictures move one "
         "feature and hold the others at their median or most frequent value; points are the "
         'held-out rows.</p><div class="wide"><table><thead><tr><th>feature</th><th>loss</th></tr>'

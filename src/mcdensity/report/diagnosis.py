@@ -1,4 +1,4 @@
-"""What is said of an estimator on held-out rows: numbers, and warnings in plain words."""
+"""Assessment of an estimator on held-out rows: numbers, and warnings in plain words."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HARDLY_POSSIBLE = 12
 
 @dataclass
 class Evaluation:
-    """Numbers about predicted distributions and what came of them.
+    """Numbers about predicted distributions and the outcomes.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Evaluation:
     log_likelihood, log_likelihood_error : mean and its standard error
     gain : log-likelihood above that of the density of y alone (estimated on these rows)
     crps, mae, rmse : of the distributions, of the median, of the mean
-    pit_p_value : of the test of Kolmogorov and Smirnov that the PIT is uniform
+    pit_p_value : of the Kolmogorov-Smirnov test that the PIT is uniform
     coverage, width : by the level of the central interval
     importance : features and the log-likelihood lost when they are shuffled, largest first
     warnings : list of str
@@ -71,12 +71,12 @@ class Evaluation:
         return len(self.y)
 
     def chance(self, level: float) -> tuple[float, float]:
-        """Return the coverages that 19 of 20 samples would show if all were right."""
+        """Return the coverages that 19 of 20 samples would show if the distributions were right."""
         low, high = stats.binom.ppf([0.025, 0.975], self.n_rows, level) / self.n_rows
         return float(low), float(high)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the numbers alone, as JSON takes them."""
+        """Return the numbers alone, ready for JSON."""
         names = ("n_rows", "log_likelihood", "log_likelihood_error", "gain", "crps", "mae", "rmse",
                  "pit_p_value")  # fmt: skip
         out: dict[str, Any] = {name: getattr(self, name) for name in names}
@@ -103,13 +103,13 @@ def evaluate(
     Parameters
     ----------
     estimator : ConditionalEstimator
-        Fitted, to other rows than these.
+        Fitted to other rows than these.
     X : DataFrame or array of shape (n, p)
     y : array-like of shape (n,)
     levels : sequence of float
         Central intervals whose coverage is counted; 0.9 is always among them.
     importances : bool, default False
-        Whether to measure what each feature is worth, by shuffling it.
+        Whether to measure how much each feature matters, by shuffling it.
     random_state : int, Generator, RandomState or None
         For the shuffling.
 
@@ -172,7 +172,7 @@ def _check_numbers(distribution: ConditionalDistribution, density: Array) -> Non
 
 
 def _alone(y: Array) -> float:
-    """Mean log-likelihood of y under its own density, each half seen by the other."""
+    """Mean log-likelihood of y under its own density, each half scored by the other."""
     from mcdensity.baselines import MarginalBaseline
 
     if len(y) < 10 or np.ptp(y) == 0:
@@ -236,7 +236,7 @@ def _warn_of_calibration(e: Evaluation) -> list[str]:
         out.append(f"Outcomes tend to be {where} than predicted (mean PIT {level.mean():.2f}).")
     elif e.pit_p_value < _RARE and not out:
         out.append(
-            "The distributions have not quite the right shape: the PIT is not uniform "
+            "The distributions do not quite have the right shape: the PIT is not uniform "
             f"(p = {e.pit_p_value:.1g})."
         )
     if e.gain <= 0:
@@ -284,7 +284,7 @@ def _warn_by_size(e: Evaluation) -> list[str]:
     out = []
     for word, a, b in found:
         if a == edges[0] and b == edges[-1]:
-            continue  # everywhere: said already
+            continue  # everywhere: already reported
         if a == edges[0]:
             where = f"below {b:.3g}"
         elif b == edges[-1]:
@@ -300,8 +300,8 @@ def _warn_of_data(estimator: ConditionalEstimator, X: Any, e: Evaluation) -> lis
     if len(np.unique(e.y)) <= max(10, e.n_rows // 20) and e.n_rows >= _FEW:
         out.append(
             f"The target has only {len(np.unique(e.y))} different values, like counts or rounded "
-            "numbers: quantiles and intervals are meaningful, but a log-likelihood is not to be "
-            "compared between methods."
+            "numbers: quantiles and intervals are meaningful, but a log-likelihood should not "
+            "be compared between methods."
         )
     preparation = getattr(estimator, "preparation_", None)
     if preparation is None or not hasattr(X, "iloc"):
@@ -311,7 +311,7 @@ def _warn_of_data(estimator: ConditionalEstimator, X: Any, e: Evaluation) -> lis
         out.insert(
             0,
             f"About {seen:.0%} of these rows were used to fit the model: all numbers here are too "
-            "good. Use rows that were held out.",
+            "optimistic. Use rows that were held out.",
         )
     numbers = zip(preparation.ranges_.items(), preparation._numbers(X).T, strict=True)
     for (name, (low, high)), values in numbers:

@@ -44,7 +44,7 @@ _MEMBERS = {"flow": 5, "mixture": 5, "two-tower": 3}
 _STEPS = {"flow": 400, "mixture": 400, "two-tower": 330}
 _BATCH = {"flow": 256, "mixture": 256, "two-tower": 128}
 _LEAST_OBSERVATIONS = 10
-# With so many observations the largest noise is not tried.
+# From this many observations on, the largest noise is not tried.
 _MANY = 2000
 _LARGE = 5000
 # Points of y over which a density is normalised: while training (drawn anew within their strata at
@@ -53,10 +53,10 @@ _TRAINING_POINTS, _VALIDATION_POINTS, _FINAL_POINTS = 128, 512, 256
 _MOST_VALIDATION_ROWS = 2000
 _TABLE = 8192
 _LEAST_WEIGHT = 0.02
-# Standard errors of the held-out likelihood that are taken back before experts are compared: the
+# Standard errors subtracted from the held-out likelihood before experts are compared: the same
 # rows have chosen the time to stop and the weights of the levels.
 _CAUTION = 0.2
-# Numbers worked at once when predicting, so that they stay in the cache: quantiles of 10,000 rows
+# Numbers computed at once when predicting, so that they stay in the cache: quantiles of 10,000 rows
 # took 4.1, 4.2 and 4.9 s with 2^16, 2^18 and 2^20.
 _BLOCK = 1 << 16
 
@@ -65,7 +65,7 @@ _BLOCK = 1 << 16
 class NetworkDensity(DensityExpert):
     """A network from x to a density of y, trained by conditional likelihood, as a small ensemble.
 
-    The members each hold out a fold of the observations, by which their best weights are kept.
+    The members each hold out a fold of the observations, which selects their best weights.
     Members with different levels of noise on x and y are trained together. For each fold the
     densities of the levels are mixed, weighted by held-out likelihood; the log-densities of the
     folds are averaged, and sharpened as far as the held-out rows allow. A small part of the
@@ -238,7 +238,7 @@ class NetworkDensity(DensityExpert):
         from mcdensity.networks.parameters import keep_members
 
         units, report = data.n_observations, FitReport.empty()
-        # Without held-out rows: almost all, or nothing where there are hardly any rows.
+        # Without held-out rows: nearly full trust, or none where there are hardly any rows.
         self.trust_, self.gain_ = float(units >= 5), math.nan
         weights = np.array([1 - 1 / units, 1 / units])
         if held_out is not None:
@@ -249,7 +249,7 @@ class NetworkDensity(DensityExpert):
             gains = value.double().cpu().numpy().T - marginal[:, None]
             weights = mixture_weights(gains, share, _LEAST_WEIGHT)
         kept = np.flatnonzero(weights[:-1])
-        if len(kept) == 0:  # the marginal serves best: any network, with next to no weight
+        if len(kept) == 0:  # the marginal is best: keep any network, at almost no weight
             kept, weights = np.array([0]), np.append(np.eye(len(levels))[0] * 1e-9, 1.0)
         self.noise_weights_ = dict(zip(levels[kept].tolist(), weights[kept].tolist(), strict=True))
         if held_out is not None:
@@ -328,5 +328,5 @@ def _named(tower: str, portfolio: int | None = None) -> Callable[..., NetworkDen
 
 mixture = _named("mixture", 10)
 flow = _named("flow", 20)
-# Beside the others it gained nothing on 21 real and simulated tables of 100 and 300 rows.
+# Added to the others it gained nothing on 21 real and simulated tables of 100 and 300 rows.
 two_tower = _named("two-tower")

@@ -22,8 +22,8 @@ __all__ = ["LearnerDiscriminator"]
 
 Array = NDArray[np.float64]
 
-# Numbers in the matrix of pairs that a learner is asked about at once: 32 MB, so that memory stays
-# bounded; learners have blocks of their own within.
+# Numbers in the matrix of pairs that a learner evaluates at once: 32 MB, so that memory stays
+# bounded; learners use smaller blocks internally.
 _BLOCK = 1 << 22
 
 
@@ -69,7 +69,7 @@ class LearnerDiscriminator(RatioExpert):
         _seed(learner, data.random_state)
         self.learner_ = self._fit_learner(learner, data)
         self.ratio_ = weighted_ratio(learner, contrast.ratio)
-        logit_function(self.learner_)  # says so where there is no way to a logit
+        logit_function(self.learner_)  # raises if there is no way to get a logit
         self.make_table(data)
         return FitReport.empty()
 
@@ -133,7 +133,7 @@ def fit_learner(learner: Any, contrast: ContrastSet, **options: Any) -> Any:
 
 
 def _weight_argument(learner: Any) -> str | None:
-    """Return the name under which `fit` takes weights, through pipelines and searches."""
+    """Return the name under which `fit` takes weights, also inside pipelines and searches."""
     if hasattr(learner, "steps"):
         name, last = learner.steps[-1]
         inner = _weight_argument(last)
@@ -159,7 +159,7 @@ def _parameters(learner: Any) -> dict[str, Any]:
 
 
 def _seed(learner: Any, rng: np.random.Generator) -> None:
-    """Give every part that draws random numbers, and has no seed, one of ours."""
+    """Seed every part that draws random numbers and has no seed."""
     names = [
         k
         for k, v in _parameters(learner).items()
@@ -191,15 +191,15 @@ def _switch_off_early_stopping(learner: Any) -> None:
             continue
         if value != "auto":
             warnings.warn(
-                f"{type(learner).__name__}({key}={value!r}) would hold out pairs, and find the "
-                "rows it trained on among them; it is switched off.",
+                f"{type(learner).__name__}({key}={value!r}) would hold out pairs that share "
+                "rows with the training pairs; it is switched off.",
                 UserWarning,
                 stacklevel=5,
             )
 
 
 def weighted_ratio(learner: Any, ratio: float) -> float:
-    """Return the share of joint pairs, counting the class weights that a learner was asked for."""
+    """Return the share of joint pairs, including the learner's own class weights."""
     odds = ratio / (1 - ratio)
     for key, value in _parameters(_last(learner)).items():
         if value is None or value is False:

@@ -17,8 +17,8 @@ __all__ = ["QuadraticDiscriminator", "elastic_net"]
 
 Array = NDArray[np.float64]
 
-# Up to this many columns of X all their products are features (1,830 of them, which Newton steps
-# and some thousand pairs still bear); beyond, only their squares.
+# Up to this many columns of X all their products are features (at most 1,830, still feasible
+# with Newton steps and some thousand pairs); beyond, only their squares.
 _MAX_PRODUCTS = 60
 
 
@@ -26,7 +26,7 @@ _MAX_PRODUCTS = 60
 def elastic_net(C: float = 1.0, l1_ratio: float = 0.5) -> LearnerDiscriminator:
     """Logistic regression on the raw (x, y), the paper's "elastic-net".
 
-    Its logit has no product of x and y, so after normalising the density depends on x not at all.
+    Its logit has no product of x and y, so after normalising the density does not depend on x.
     It is here for comparison; `QuadraticDiscriminator` is the one to use.
     """
     return LearnerDiscriminator(
@@ -43,14 +43,14 @@ class QuadraticDiscriminator(RatioExpert):
     .. math:: \operatorname{logit} q(x, y) = a(x) + b(x) y + c y^2
 
     with a quadratic and b linear in x. If y given x is normal with a mean linear in x and a
-    constant variance, and y is normal, this is the true logit. It fits in milliseconds, and on a
-    grid costs next to nothing.
+    constant variance, and y is normal, this is the true logit. It fits in milliseconds, and
+    evaluating it on a grid costs almost nothing.
 
     Parameters
     ----------
     C : float, default 10.0
         Inverse strength of the ridge penalty, as in `LogisticRegression` for a thousand pairs: it
-        is set against the mean loss, so that it means the same whatever the number of pairs.
+        is relative to the mean loss, so that its meaning does not depend on the number of pairs.
 
     Attributes
     ----------

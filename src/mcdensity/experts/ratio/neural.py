@@ -25,8 +25,8 @@ __all__ = ["NeuralDiscriminator"]
 
 Array = NDArray[np.float64]
 
-# Values of y, at quantiles, over which held-out densities are normalised: while training, and in
-# the end, when it is decided how far to trust the network.
+# Values of y, at quantiles, over which held-out densities are normalised: while training, and
+# afterwards, when it is decided how far to trust the network.
 _QUANTILES = 64
 _FINAL_QUANTILES = 256
 # Numbers that pass between two layers at once when predicting: a megabyte of single precision.
@@ -50,11 +50,11 @@ _LEAST_OBSERVATIONS = 5
 class NeuralDiscriminator(RatioExpert):
     r"""A neural network, or a small ensemble, as a discriminator.
 
-    Each member of the ensemble holds out a fold of the *observations* of its own; the weights are
-    kept from the time when these rows, of all members together, were served best. The mean of the
+    Each member of the ensemble holds out its own fold of the *observations*; the weights kept are
+    those with the best likelihood of these rows, over all members together. The mean of the
     members' log-ratios T is then trusted as far as the held-out rows support it: with
-    :math:`\alpha T`, where :math:`\alpha \ge 0` is the least factor with which their normalised
-    log-likelihood is about as good as it gets. Where x tells nothing, :math:`\alpha` is near 0 and
+    :math:`\alpha T`, where :math:`\alpha \ge 0` is the smallest factor for which their normalised
+    log-likelihood is close to its best. Where x tells nothing, :math:`\alpha` is near 0 and
     the density is the marginal.
 
     Parameters
@@ -64,7 +64,7 @@ class NeuralDiscriminator(RatioExpert):
         function is called with the number of inputs, p + 1, and `module_params`. A module of your
         own is one member.
     module_params : dict, optional
-        More arguments for a class or function.
+        Further arguments for a class or function.
     members : int, optional
         Networks in the ensemble, for the architectures of this package; by default 5 below 500
         observations, 3 below 10,000, else 1.
@@ -74,7 +74,7 @@ class NeuralDiscriminator(RatioExpert):
     batch_size : int, default 256
         Pairs a member sees in a step; a quarter are joint pairs.
     learning_rate : float, optional
-        The highest of the one-cycle schedule; by default 0.01 below 500 observations, else 0.02.
+        The peak of the one-cycle schedule; by default 0.01 below 500 observations, else 0.02.
     weight_decay : float, default 0.01
         Of AdamW.
     loss : {"bce", "exact"}, default "bce"
@@ -215,7 +215,7 @@ class NeuralDiscriminator(RatioExpert):
         n = data.n_observations
         if self.validation_share and n - round(self.validation_share * n) < 2:
             raise ValueError(
-                f"validation_share={self.validation_share:g} leaves less than 2 of {n} "
+                f"validation_share={self.validation_share:g} leaves fewer than 2 of {n} "
                 "observations to train on; lower it."
             )
 
@@ -279,7 +279,7 @@ class NeuralDiscriminator(RatioExpert):
                 if stacked:
                     at = torch.as_tensor(np.ascontiguousarray(np.atleast_2d(y))).float()
                     some = of_x if rows is None else of_x[:, torch.as_tensor(rows)]
-                    # Sums of single precision may depend on the shape of the block.
+                    # Sums in single precision may depend on the shape of the block.
                     out = module.outer(some, at, block, _double_mean).numpy()
                 else:
                     x = X if rows is None else X[rows]

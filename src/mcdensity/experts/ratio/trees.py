@@ -33,7 +33,7 @@ __all__ = [
 # A fifth is held out, as everywhere in the package; twenty rounds without gain end the boosting.
 _VALIDATION_SHARE = 0.2
 _PATIENCE = 20
-# With fewer observations a fifth of them, four or less, says nothing about when to stop.
+# With fewer observations a fifth of them, four or fewer, says nothing about when to stop.
 _LEAST_OBSERVATIONS = 20
 # With a time budget: rounds that measure the pace, and the least that are worth boosting.
 _PILOT_ROUNDS, _LEAST_ROUNDS = 3, 20
@@ -44,7 +44,7 @@ class BoostingDiscriminator(LearnerDiscriminator):
     """Gradient boosting whose number of rounds is chosen on held-out *observations*.
 
     A fifth of the observations is set aside, both parts are paired anew, and rounds are added
-    while the validation pairs gain. Then the learner is fitted to all pairs with that number of
+    while the validation score improves. Then the learner is fitted to all pairs with that number of
     rounds.
 
     Parameters
@@ -78,11 +78,11 @@ class BoostingDiscriminator(LearnerDiscriminator):
 
 
 def _affordable_rounds(learner: Any, rounds: str, data: TrainingData) -> int:
-    """Return how many rounds fit into the time that is left, by the pace of a few of them."""
+    """Return how many rounds fit into the time that is left, timed on a few of them."""
     start = time.monotonic()
     fit_learner(unfitted_copy(learner).set_params(**{rounds: _PILOT_ROUNDS}), data.contrast())
     pace = (time.monotonic() - start) / _PILOT_ROUNDS
-    # All rounds are boosted up to twice: to choose their number, and for good.
+    # All rounds are boosted up to twice: to choose their number, and for the final fit.
     affordable = int(data.seconds_left() / (2 * pace))
     if affordable < _LEAST_ROUNDS:
         raise OutOfTimeError("Too little time is left for boosting.")
@@ -90,7 +90,7 @@ def _affordable_rounds(learner: Any, rounds: str, data: TrainingData) -> int:
 
 
 def _rounds_until_no_gain(learner: Any, family: str, train: ContrastSet, test: ContrastSet) -> int:
-    """Fit to one part of the observations and count the rounds until the other gains no more."""
+    """Fit to one part of the observations; count rounds until the other part's score stalls."""
     pairs, label, weight = test.materialize(), test.label.astype(np.int64), test.weight
     if family == "sklearn":
         learner.set_params(early_stopping=True, n_iter_no_change=_PATIENCE)
