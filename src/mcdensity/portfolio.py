@@ -81,9 +81,9 @@ class Portfolio(Expert):
     portfolio : str, sequence of str or dict, optional
         Names of experts; a dict has their parameters too, such as ``{"quadratic": {"C": 1.0},
         "mixture": {"steps": 500}}``. By default those that are registered for it: "quadratic",
-        "mixture", "flow", "mlp" and "hist-gradient-boosting", and where trees help "catboost" (or
-        "xgboost", or "lightgbm", the first that is installed). With more than two million pairs
-        only those that do not need all pairs at once.
+        "mixture", "forest" (from 200 observations on), "flow", "mlp" and "hist-gradient-boosting",
+        and where trees help "catboost" (or "xgboost", or "lightgbm", the first that is installed).
+        With more than two million pairs only those that do not need all pairs at once.
     verbose : bool, default False
 
     Attributes
@@ -121,7 +121,7 @@ class Portfolio(Expert):
         )
         self._untied = data.without_ties()
         for i, name in enumerate(names):
-            if not self._is_too_large(name, data):
+            if not self._is_unsuited(name, data):
                 self._consider(name, data, len(names) - i)
         helps = self._linear_weights(data).get("hist-gradient-boosting", 0) > _TREES_HELP
         if self.portfolio is None and helps:
@@ -142,11 +142,13 @@ class Portfolio(Expert):
         rest = _MARGINAL_ROWS / data.n_observations
         self._set_weights({name: self.sharpness_}, rest, data)
 
-    def _is_too_large(self, name: str, data: TrainingData) -> bool:
-        """Whether an expert that was not asked for by name would need too much memory."""
-        if self.portfolio is not None or not get_expert(name).sees_all_pairs:
+    def _is_unsuited(self, name: str, data: TrainingData) -> bool:
+        """Whether an expert that nobody asked for by name is not worth trying on these data."""
+        if self.portfolio is not None:
             return False
-        return len(data) / data.ratio > _MOST_PAIRS
+        expert = get_expert(name)
+        too_large = expert.sees_all_pairs and len(data) / data.ratio > _MOST_PAIRS
+        return too_large or data.n_observations < expert.least_observations
 
     def _consider(self, name: str, data: TrainingData, remaining: int) -> None:
         """Fit an expert, if time allows, and keep its predictions for held-out rows."""

@@ -41,6 +41,7 @@ class OnArrays(DelegatingEstimator):
 
 # Small settings where a default would make the suite slow.
 QUICK = {
+    "forest": {"n_trees": 20},
     "random-forest": {"n_estimators": 10},
     "extra-trees": {"n_estimators": 10},
     "catboost": {"n_estimators": 30, "thread_count": 1},

@@ -31,6 +31,7 @@ __all__ = ["FlexCode"]
 
 Array = NDArray[np.float64]
 
+# The most neighbours, and the rounds, to choose from; they bound the cost, and were not tuned.
 _MOST_NEIGHBORS = 500
 # Beyond this many rows one part of five is held out, instead of each in turn.
 _FOLDS_UP_TO = 2000

@@ -26,6 +26,8 @@ __all__ = ["LSCDE"]
 
 Array = NDArray[np.float64]
 
+# Candidates of the cross-validation, on standardised data: bandwidths of y, factors for those of x,
+# and weights of the ridge, each on a wide geometric grid that was not tuned.
 _BANDWIDTHS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
 _WIDER_IN_X = (1.0, 2.0, 4.0)
 _REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0)

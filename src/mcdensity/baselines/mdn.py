@@ -24,6 +24,7 @@ __all__ = ["MDN"]
 
 Array = NDArray[np.float64]
 
+# Scales from a thousandth of a standard deviation of y to twenty of them.
 _LOG_SCALES = -7.0, 3.0
 
 

@@ -24,10 +24,13 @@ Array = NDArray[np.float64]
 # Levels of noise to choose from for 100 rows, on standardised data; they shrink with n^(-1/6),
 # between the rates of kernels' bandwidths for one and for several variables.
 _NOISE = (0.05, 0.15, 0.4)
+# As many, and up to as many rows, as `mixture` and its kin have: the compared methods get the same
+# care as the package's own.
 _MEMBERS = 5
 _LARGE = 5000
 # With fewer rows none is held out, and nothing chosen.
 _LEAST_ROWS = 10
+# Held-out rows that are looked at, so that looking costs less than training.
 _MOST_VALIDATION_ROWS = 5000
 
 

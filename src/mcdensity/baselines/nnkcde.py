@@ -28,6 +28,7 @@ __all__ = ["NNKCDE", "neighbor_counts", "neighbors_without_itself"]
 
 Array = NDArray[np.float64]
 
+# The most neighbours to choose from: it bounds the memory, and was not tuned.
 _MOST_NEIGHBORS = 2000
 
 

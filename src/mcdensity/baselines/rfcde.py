@@ -35,6 +35,7 @@ Array = NDArray[np.float64]
 
 # Largest number of rows that a tree is grown from.
 _MOST_ROWS = 20_000
+# Mean lengths of the intervals of a functional feature to choose from; 0 takes each column alone.
 _FLAMBDAS = (0, 1, 5, 20, 80)
 
 

@@ -235,6 +235,8 @@ class Expert(BaseEstimator, ABC):
         Whether it needs all pairs of the contrast set in memory at once.
     quick : bool
         Whether it fits almost instantly, so that skipping folds saves nothing.
+    least_observations : int
+        The portfolio leaves it out by default where there are fewer.
     devices : tuple of str
     """
 
@@ -244,6 +246,7 @@ class Expert(BaseEstimator, ABC):
     streams: ClassVar[bool] = False
     sees_all_pairs: ClassVar[bool] = False
     quick: ClassVar[bool] = False
+    least_observations: ClassVar[int] = 0
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     @abstractmethod

@@ -18,6 +18,7 @@ __all__ = ["KernelDensity"]
 # fallen to exp(-32).
 _STEPS = 16
 _REACH = 8
+# Nodes of the table at most, 8 MB: an outlier a million bandwidths away gets a coarser one.
 _MAX_NODES = 1 << 20
 
 _NORMAL_REFERENCE = (4 / 3) ** 0.2

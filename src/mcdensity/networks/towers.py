@@ -20,6 +20,7 @@ from mcdensity.networks.scores import NormalScores
 
 __all__ = ["TOWERS", "FlowTower", "MixtureTower", "TwoTower", "log_mean", "spline"]
 
+# Scales from a 400th of a standard deviation of y, which grids still resolve, to twenty of them.
 _LOG_SCALES = (-6.0, 3.0)
 # What a grid of a few hundred quantiles still resolves.
 _LOG_PRECISIONS = (-3.0, 3.5)
