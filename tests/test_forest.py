@@ -32,6 +32,14 @@ def test_the_density_integrates_to_one(fitted):
     np.testing.assert_allclose(np.trapezoid(density, grid, axis=1), 1, atol=2e-3)
 
 
+def test_beyond_all_targets_a_part_of_the_marginal_is_left(fitted):
+    """Not a constant, whose ratio to the marginal would grow without end."""
+    law = fitted.predict_distribution(sample(50, seed=1)[0])
+    assert np.abs(law.ppf(0.9999)).max() < 20
+    far = law.logpdf_grid(np.array([30.0, 60.0]))
+    assert (far[:, 1] < far[:, 0] - 1).all()
+
+
 def test_shared_and_own_points_give_the_same(fitted):
     conditioned = fitted.discriminator_.condition(sample(30, seed=1)[0])
     y = np.linspace(-2, 2, 40)

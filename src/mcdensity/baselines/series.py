@@ -25,8 +25,7 @@ Array = NDArray[np.float64]
 
 # Points of the unit interval where a series is evaluated: a wave of the 31st term has 34.
 _POINTS = 513
-# Candidates for the two ways of mending a series, chosen by the CDE loss: what lies below a bump of
-# this height is cut off, and the rest is raised to a power.
+# Candidates, chosen by the CDE loss: the mass below which a bump is dropped, and the exponent.
 _BUMPS = (0.0, 0.01, 0.02, 0.05, 0.1)
 _SHARPER = (1.0, 1.2, 1.5, 2.0)
 # Knots of the marginal on each side of the range, evenly by its mass; where its kernels lie apart

@@ -102,7 +102,7 @@ class ForestDensity(DensityExpert):
         low, high = data.marginal.limits
         reach = _REACH * _WIDTHS[-1]
         self._grid = np.linspace(low - reach, high + reach, _GRID)
-        self._marginal_density = np.exp(data.marginal.logpdf(self._grid))
+        self._marginal = data.marginal.logpdf(self._grid)
         self.forests_: list[Any] = []
         held_out = data.held_out(_PARTS)
         if held_out is None:  # too few rows to learn a width from: the widest, and the marginal
@@ -163,7 +163,8 @@ class ForestDensity(DensityExpert):
         )
         own = logsumexp(parts, b=self.width_weights_[group], axis=1) - marginal
         points = pool_points(data)
-        ratio = np.log(self._densities(mass, group, points)) - data.marginal.logpdf(points)
+        log_marginal = data.marginal.logpdf(points)
+        ratio = self._log_density(mass, group, points, log_marginal) - log_marginal
         shift = pool_normalizer(own, ratio)
         return FitReport(scored, own - shift + marginal, ratio - shift[:, None])
 
@@ -172,11 +173,19 @@ class ForestDensity(DensityExpert):
         mass = self._predictions(X, self.forests_)
         group = np.searchsorted(self._edges, self._spread(mass))
 
-        def log_density(y: Array, rows: Rows | None) -> Array:
+        def log_density(y: Array, rows: Rows | None, log_marginal: Array | None) -> Array:
             some = (mass, group) if rows is None else (mass[rows], group[rows])
-            return np.log(self._densities(*some, y))
+            if log_marginal is None:
+                log_marginal = self._log_marginal(y)
+            return self._log_density(*some, y, log_marginal)
 
-        return ConditionedDensity(len(X), log_density)
+        # It integrates to one as it is.
+        return ConditionedDensity(len(X), log_density, lambda: np.zeros(len(X)))
+
+    def _log_marginal(self, y: Array) -> Array:
+        """Log-density of the marginal as the expert knows it: beyond its grid it falls by e."""
+        inside = np.clip(y, self._grid[0], self._grid[-1])
+        return np.interp(inside, self._grid, self._marginal) - np.abs(y - inside)
 
     # Densities on the grid: kernels are products with a matrix.
 
@@ -214,24 +223,23 @@ class ForestDensity(DensityExpert):
         # It depends on the distance of two points alone.
         return np.lib.stride_tricks.sliding_window_view(profile, _GRID)[::-1]
 
-    def _densities(self, mass: Array, group: Rows, y: Array) -> Array:
-        """Densities of rows at points y that they share, (m,), or at their own, (rows, m)."""
-        out = np.empty((len(mass), y.shape[-1]))
+    def _log_density(self, mass: Array, group: Rows, y: Array, log_marginal: Array) -> Array:
+        """Log-densities of rows at points y that they share, (m,), or at their own, (rows, m)."""
+        kernels, rest = np.empty((len(mass), y.shape[-1])), self.width_weights_[group, -1:]
         for g in np.unique(group):
-            weights, mine = self.width_weights_[g], group == g
-            kernel = self._kernel(weights[:-1])
-            rest = weights[-1] * self._marginal_density
+            mine, kernel = group == g, self._kernel(self.width_weights_[g, :-1])
             if y.ndim == 1:
-                found = mass[mine] @ self._interpolate(kernel, y) + self._interpolate(rest[None], y)
+                kernels[mine] = mass[mine] @ self._interpolate(kernel, y)
             else:
-                found = self._interpolate(mass[mine] @ kernel + rest, y[mine])
-            out[mine] = found
-        return np.maximum(out, _TINY)
+                kernels[mine] = self._interpolate(mass[mine] @ kernel, y[mine])
+        return np.logaddexp(np.log(np.maximum(kernels, _TINY)), np.log(rest) + log_marginal)
 
     def _interpolate(self, density: Array, y: Array) -> Array:
-        """Values of densities on the grid at points y, (m,) or (rows, m)."""
+        """Values of densities on the grid at points y, (m,) or (rows, m); 0 beyond the grid."""
         left, part = self._place(y)
         if y.ndim == 1:
-            return density[:, left] * (1 - part) + density[:, left + 1] * part
-        before, after = (np.take_along_axis(density, i, axis=1) for i in (left, left + 1))
-        return before * (1 - part) + after * part
+            found = density[:, left] * (1 - part) + density[:, left + 1] * part
+        else:
+            before, after = (np.take_along_axis(density, i, axis=1) for i in (left, left + 1))
+            found = before * (1 - part) + after * part
+        return found * ((y >= self._grid[0]) & (y <= self._grid[-1]))
