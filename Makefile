@@ -4,6 +4,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 # Set CI or JOBS to change how many tests run side by side.
 JOBS ?= 2
+# Tests run side by side: one thread each, unless the caller sets another number.
+test test-all docs: export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo docs test test-all lint format clean
 
@@ -17,7 +19,7 @@ demo: $(STAMP)
 	$(BIN)/mcdensity demo --output demo
 
 docs: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -n -q docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -n -q docs docs/_build/html
 	@echo "Documentation: docs/_build/html/index.html"
 
 lint: $(STAMP)
@@ -26,10 +28,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -q
+	$(BIN)/python -m pytest -n $(JOBS) -q
 
 test-all: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -q -m 'slow or not slow'
+	$(BIN)/python -m pytest -n $(JOBS) -q -m 'slow or not slow'
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
