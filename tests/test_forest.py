@@ -70,9 +70,10 @@ def test_it_finds_near_copies():
     assert model.score(X[new], y[new]) > marginal.score(X[new], y[new]) + 1
     # Trees agree about copies: their rows are in the groups that trust narrow kernels.
     weights = model.discriminator_.width_weights_
-    assert weights.shape == (4, 6)
+    assert weights.shape == (4, 16)
     np.testing.assert_allclose(weights.sum(axis=1), 1)
-    assert weights[0, :2].sum() > 0.5
+    narrow = weights[:, :-1].reshape(4, 3, 5)[:, :, :2].sum(axis=(1, 2))
+    assert narrow[0] > 0.5
 
 
 def test_large_tables_get_fewer_trees(monkeypatch):

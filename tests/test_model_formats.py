@@ -109,7 +109,7 @@ def test_old_files_are_brought_up_to_date(saved, monkeypatch):
     assert read_info(path)["n_features"] == 2
     # A file that lacks what its format has is damaged, and said to be.
     path.write_bytes(change_head(old, lambda head: head.pop("width")))
-    with pytest.raises(ModelFileError, match=rf"not the parts of a file of format {FORMAT - 2}"):
+    with pytest.raises(ModelFileError, match=rf"lacks parts of a file of format {FORMAT - 2}"):
         load(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,6 +41,8 @@ def main() -> None:
         app()
     except SystemExit as stop:
         if stop.code == 130:
+            # A library may have noted the interruption, too, and raise it again while Python ends.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             typer.secho("Finished results are kept; no file is half written.", err=True)
         raise
     except BrokenPipeError:

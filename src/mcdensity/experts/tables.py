@@ -60,6 +60,8 @@ class RatioTable:
         Length over which a positive T falls by a factor of e beyond the outermost points.
     """
 
+    fade = np.inf
+
     def __init__(
         self, points: Array, cdf: Callable[[Array], Array], smooth: bool, fade: float = np.inf
     ) -> None:
