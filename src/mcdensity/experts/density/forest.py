@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.fft import irfft, rfft
 from scipy.special import logsumexp, ndtr
 from sklearn.ensemble import ExtraTreesRegressor
 
@@ -163,8 +164,9 @@ class ForestDensity(DensityExpert):
         group = np.searchsorted(self._edges, spread)
         y, weight = data.Y[scored], data.row_weight[scored]
         marginal = data.held_out_marginal()[scored]
-        kernels = [self._kernel(one) for one in np.eye(len(_WIDTHS))]
-        each = np.column_stack([self._interpolate(m @ k, y) for m in mass for k in kernels])
+        spectra = self._spectrum(np.eye(len(_WIDTHS)))
+        smooth = (irfft(rfft(m, axis=1) * one, _GRID, axis=1) for m in mass for one in spectra)
+        each = np.column_stack([self._interpolate(density, y) for density in smooth])
         parts = np.column_stack([np.log(np.maximum(each, _TINY)), marginal])
         self.width_weights_ = np.stack(
             [best_weights(parts[group == g], weight[group == g], _PRIOR) for g in range(groups)]
@@ -172,7 +174,8 @@ class ForestDensity(DensityExpert):
         own = logsumexp(parts, b=self.width_weights_[group], axis=1) - marginal
         points = pool_points(data)
         log_marginal = data.marginal.logpdf(points)
-        ratio = self._log_density(mass, group, points, log_marginal) - log_marginal
+        kernels = self._smoothed(mass, group)
+        ratio = self._log_density(kernels, group, points, log_marginal) - log_marginal
         shift = pool_normalizer(own, ratio)
         return FitReport(scored, own - shift + marginal, ratio - shift[:, None])
 
@@ -180,9 +183,10 @@ class ForestDensity(DensityExpert):
         """Ask the trees about these rows."""
         mass = self._predictions(X, self.forests_)
         group = np.searchsorted(self._edges, self._spread(mass))
+        kernels = self._smoothed(mass, group)
 
         def log_density(y: Array, rows: Rows | None, log_marginal: Array | None) -> Array:
-            some = (mass, group) if rows is None else (mass[:, rows], group[rows])
+            some = (kernels, group) if rows is None else (kernels[rows], group[rows])
             if log_marginal is None:
                 log_marginal = self._log_marginal(y)
             return self._log_density(*some, y, log_marginal)
@@ -195,7 +199,7 @@ class ForestDensity(DensityExpert):
         inside = np.clip(y, self._grid[0], self._grid[-1])
         return np.interp(inside, self._grid, self._marginal) - np.abs(y - inside)
 
-    # Densities on the grid: kernels are products with a matrix.
+    # Densities on the grid: kernels are convolutions.
 
     def _predictions(self, X: Array, forests: list[Any]) -> Array:
         """Shares of the trees' predictions at the points of the grid, (shrinkages, n, G).
@@ -205,15 +209,15 @@ class ForestDensity(DensityExpert):
         trees = [tree.tree_ for forest in forests for tree in forest.estimators_]
         rows = np.ascontiguousarray(X, dtype=np.float32)
         found = np.stack([tree.predict(rows).ravel() for tree in trees])
-        mean = found.mean(axis=0)
-        out, start = np.zeros((len(_SHRINKAGES), len(X) * _GRID)), np.arange(len(X)) * _GRID
-        for flat, share in zip(out, _SHRINKAGES, strict=True):
-            for one in found if share > 0 else mean[None]:
-                left, part = self._place(mean + share * (one - mean))
-                flat[start + left] += 1 - part
-                flat[start + left + 1] += part
-            flat /= len(found) if share > 0 else 1
-        return out.reshape(len(_SHRINKAGES), len(X), _GRID)
+        mean, n = found.mean(axis=0), len(X)
+        start, out = np.arange(n) * _GRID, []
+        for share in _SHRINKAGES:
+            left, part = self._place(mean + share * (found - mean) if share > 0 else mean[None])
+            index, part = (start + left).ravel(), part.ravel()
+            mass = np.bincount(index, 1 - part, n * _GRID)
+            mass += np.bincount(index + 1, part, n * _GRID)
+            out.append(mass.reshape(n, _GRID) / len(left))
+        return np.stack(out)
 
     def _place(self, y: Array) -> tuple[Rows, Array]:
         """Index of the point of the grid before y, and the way to the next, from 0 to 1."""
@@ -227,29 +231,32 @@ class ForestDensity(DensityExpert):
         mean = (mass[0] * self._grid).sum(axis=1)
         return np.sqrt((mass[0] * (self._grid - mean[:, None]) ** 2).sum(axis=1))
 
-    def _kernel(self, weights: Array) -> Array:
-        """Matrix that turns shares at the points of the grid into a density there."""
-        step = self._grid[1] - self._grid[0]
-        distance = np.arange(1 - _GRID, _GRID) * step
-        # The mean over a cell, so that a kernel narrower than a cell has all its mass.
-        edges = np.array([[step / 2], [-step / 2]])[:, None] + distance
-        above, below = ndtr(edges / _WIDTHS[:, None])
-        profile = (weights @ (above - below)) / step
-        # It depends on the distance of two points alone.
-        return np.lib.stride_tricks.sliding_window_view(profile, _GRID)[::-1]
+    def _spectrum(self, weights: Array) -> NDArray[np.complex128]:
+        """Fourier transforms of kernels with the given weights of the widths, (..., G / 2 + 1).
 
-    def _log_density(self, mass: Array, group: Rows, y: Array, log_marginal: Array) -> Array:
+        The grid reaches so far beyond all predictions that it may be taken as a circle.
+        """
+        step = self._grid[1] - self._grid[0]
+        place = np.arange(_GRID)
+        distance = np.minimum(place, _GRID - place) * step
+        # The mean over a cell, so that a kernel narrower than a cell has all its mass.
+        above = ndtr((distance + step / 2) / _WIDTHS[:, None])
+        below = ndtr((distance - step / 2) / _WIDTHS[:, None])
+        return rfft(weights @ (above - below) / step, axis=-1)
+
+    def _smoothed(self, mass: Array, group: Rows) -> Array:
+        """Densities of the kernels on the grid, (n, G)."""
+        weights = self.width_weights_[:, :-1].reshape(len(self.width_weights_), len(mass), -1)
+        spectra = self._spectrum(weights)  # (groups, shrinkages, frequencies)
+        total = np.zeros((mass.shape[1], spectra.shape[-1]), dtype=np.complex128)
+        for k, part in enumerate(mass):
+            total += rfft(part, axis=1) * spectra[group, k]
+        return irfft(total, _GRID, axis=1)
+
+    def _log_density(self, kernels: Array, group: Rows, y: Array, log_marginal: Array) -> Array:
         """Log-densities of rows at points y that they share, (m,), or at their own, (rows, m)."""
-        kernels, rest = np.zeros((len(group), y.shape[-1])), self.width_weights_[group, -1:]
-        for g in np.unique(group):
-            mine = group == g
-            weights = self.width_weights_[g, :-1].reshape(len(mass), -1)
-            for part, kernel in zip(mass, map(self._kernel, weights), strict=True):
-                if y.ndim == 1:
-                    kernels[mine] += part[mine] @ self._interpolate(kernel, y)
-                else:
-                    kernels[mine] += self._interpolate(part[mine] @ kernel, y[mine])
-        return np.logaddexp(np.log(np.maximum(kernels, _TINY)), np.log(rest) + log_marginal)
+        rest = np.log(self.width_weights_[group, -1:]) + log_marginal
+        return np.logaddexp(np.log(np.maximum(self._interpolate(kernels, y), _TINY)), rest)
 
     def _interpolate(self, density: Array, y: Array) -> Array:
         """Values of densities on the grid at points y, (m,) or (rows, m); 0 beyond the grid."""

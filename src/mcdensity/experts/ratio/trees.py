@@ -128,7 +128,8 @@ def _refuse_early_stopping(parameters: dict[str, Any]) -> None:
         )
 
 
-@register("hist-gradient-boosting", portfolio=50)
+# Not in the default portfolio: beside `forest` it gained nothing, and predicting takes long.
+@register("hist-gradient-boosting")
 def hist_gradient_boosting(**parameters: Any) -> BoostingDiscriminator:
     """Histogram-based gradient boosting of scikit-learn; takes missing values."""
     _refuse_early_stopping(parameters)
