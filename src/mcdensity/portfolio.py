@@ -45,8 +45,8 @@ _MOST_SCORED = 2000
 # Experts of less weight are dropped: they cost time at every prediction. The mean log-likelihood of
 # 21 real and simulated tables was the same to 0.0004 nats with 0.02, 0.05 and 0.1.
 _LEAST_WEIGHT = 0.1
-# With so many observations experts are dropped, one by one, as long as the pool of all that are left
-# is at most this many nats of held-out rows behind the pool of all: predictions take a third less
+# With so many observations experts are dropped, one by one, as long as the pool of those left is
+# at most this many nats of held-out rows behind the pool of all: predictions take a third less
 # time, and a smooth law with 1000 rows had the same likelihood. With 100 rows, where the gain of an
 # expert is hardly known, it cost 0.014 nats on SkewNormal and 0.006 on GaussianMixture.
 _ENOUGH_OBSERVATIONS, _NEGLIGIBLE_GAIN = 500, 0.01
