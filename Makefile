@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-# Set CI or JOBS to change how many tests run side by side.
-JOBS ?= 2
-# Tests run side by side: one thread each, unless the caller sets another number.
+# Tests run side by side: one thread each, unless the caller sets another number; as many processes as
+# there are cores for these threads, at most two. JOBS sets another number of processes.
 test test-all docs: export OMP_NUM_THREADS ?= 1
+JOBS ?= $(shell n=$$(( $$(nproc) / $${OMP_NUM_THREADS:-1} )); echo $$(( n < 1 ? 1 : n > 2 ? 2 : n )))
 
 .PHONY: demo docs test test-all lint format clean
 

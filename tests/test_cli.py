@@ -256,6 +256,8 @@ def test_demo(tmp_path):
         ("fit data.csv --target price --hold-out 2 -o m", 1, "--hold-out must lie in [0, 1)"),
         ("fit data.csv --target price --time-budget 0 -o m", 1, "--time-budget must be a positive"),
         ("fit data.csv --target price --model mdn --time-budget 9 -o m", 1, "is for mcd; --model"),
+        ("fit data.csv --target price --model mdn --effort fast -o m", 1, "--effort is for mcd"),
+        ("fit data.csv --target price --effort most -o m", 1, "--effort must be one of fast"),
         ("fit data.csv --target price -o .", 1, "is a folder"),
         ("fit dates.csv --target price -o m", 1, "The column 'when' holds dates"),
         ("fit data.csv -o m", 2, "Missing option '--target'"),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mcdensity._effort import EFFORTS, Effort
 from mcdensity._folds import assign_folds
 from mcdensity._validation import as_generator
 from mcdensity.contrast import ContrastSet, build_contrast
@@ -96,7 +97,11 @@ class TrainingData:
     construction : {"auto", "id", "iid"}
     ratio : float
         How pairs are made, see `mcdensity.build_contrast`.
+    columns : ndarray of shape (n, c), optional
+        What another expert tells about the rows, see `mcdensity.experts.base.FitReport`.
     device : str
+    effort : Effort
+        How much work experts should do.
     deadline : float, optional
         Value of `time.monotonic` by which training should end.
     verbose : bool
@@ -113,7 +118,9 @@ class TrainingData:
     random_state: np.random.Generator = field(default_factory=np.random.default_rng)
     construction: str = "auto"
     ratio: float = 0.05
+    columns: Array | None = None
     device: str = "auto"
+    effort: Effort = EFFORTS["normal"]
     deadline: float | None = None
     verbose: bool = False
 
@@ -198,6 +205,7 @@ class TrainingData:
             weight=None if self.weight is None else self.weight[rows],
             groups=groups,
             marginal=marginal,
+            columns=None if self.columns is None else self.columns[rows],
             folds=None,
         )
         if "_contrast" in self.__dict__:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from mcdensity._effort import EFFORTS, Effort
 from mcdensity._mixing import best_weights, mixture_weights, pool_gains, pooling_exponents
 from mcdensity.data import Folds, OutOfTimeError, TrainingData, assign_folds
 from mcdensity.experts.base import (
@@ -30,13 +31,10 @@ __all__ = ["Portfolio"]
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-# Pairs (observations, folds): below so many observations there are so many folds, each a fifth of
-# them. An expert by itself has as many members, so it is no weaker within the portfolio.
-_FOLDS = ((5000, 5), (20_000, 2))
+# Each fold is a fifth of the observations.
 _PARTS = 5
-# Pairs (observations, ways): below so many observations networks divide them in so many ways.
-# Small networks are cheap, and the mean of several is better than one.
-_WAYS = ((200, 3), (500, 2))
+# Fewer than this may be divided in more than one way, see `Effort`.
+_FEW_OBSERVATIONS = 500
 # With fewer observations weights cannot be learned: the simplest expert is pooled
 # with the marginal.
 _LEAST_OBSERVATIONS = 20
@@ -80,8 +78,9 @@ class Portfolio(Expert):
     portfolio : str, sequence of str or dict, optional
         Names of experts; a dict has their parameters too, such as ``{"quadratic": {"C": 1.0},
         "mixture": {"steps": 500}}``. By default those that are registered for it: "quadratic",
-        "mixture", "forest" (from 200 observations on), "flow" and "mlp". With more than two million
-        pairs only those that do not need all pairs at once.
+        "mixture", "forest" (from 200 observations on), "stacked" (from 500 on), "flow" (up to 500)
+        and "mlp". What `MCD(effort=...)` asks for may add or leave out some. With more than two
+        million pairs only those that do not need all pairs at once.
     verbose : bool, default False
 
     Attributes
@@ -110,12 +109,14 @@ class Portfolio(Expert):
             raise ValueError("auto needs the marginal: fit it through MCD.")
         self._experts: dict[str, Any] = {}
         self._found: dict[str, tuple[Array, NDArray[np.float32]]] = {}
+        self._columns: dict[str, Array] = {}
         units = data.n_observations
         if units < _LEAST_OBSERVATIONS:
             self._fit_too_few(names, data)
             return FitReport.empty()
         data = data.but(
-            folds=_folds(units, data.random_state), verbose=self.verbose or data.verbose
+            folds=_folds(units, data.effort, data.random_state),
+            verbose=self.verbose or data.verbose,
         )
         self._untied = data.without_ties()
         for i, name in enumerate(names):
@@ -129,7 +130,8 @@ class Portfolio(Expert):
         name = "quadratic" if "quadratic" in names else names[0]
         expert = CrossFitted(self._new(name))
         expert.fit(data)
-        self.experts_ = {name: expert}
+        self.experts_: dict[str, Any] = {name: expert}
+        self._teachers: dict[str, Any] = {}
         self.scores_: dict[str, float] = {}
         self.sharpness_ = data.n_observations / (2 * _LEAST_OBSERVATIONS)
         rest = _MARGINAL_ROWS / data.n_observations
@@ -140,8 +142,15 @@ class Portfolio(Expert):
         if self.portfolio is not None:
             return False
         expert = get_expert(name)
-        too_large = expert.sees_all_pairs and len(data) / data.ratio > _MOST_PAIRS
-        return too_large or data.n_observations < expert.least_observations
+        if expert.sees_all_pairs and len(data) / data.ratio > _MOST_PAIRS:
+            return True
+        if EFFORTS[expert.least_effort].rank > data.effort.rank:
+            return True
+        if data.deadline is not None and expert.quick:
+            return False  # something comes first, whatever the time
+        if data.effort.name == "best" and expert.most_observations < np.inf:
+            return False
+        return not expert.least_observations <= data.n_observations <= expert.most_observations
 
     def _consider(self, name: str, data: TrainingData, remaining: int) -> None:
         """Fit an expert, if time allows, and keep its predictions for held-out rows."""
@@ -153,6 +162,8 @@ class Portfolio(Expert):
         expert = self._new(name)
         if isinstance(expert, DensityExpert):
             data = self._untied
+        if expert.learns_from in self._columns:
+            data = data.but(columns=self._columns[expert.learns_from])
         if self._experts and left < np.inf:
             # What one expert does not use is left for those after it.
             data = data.but(deadline=time.monotonic() + left / remaining)
@@ -171,6 +182,8 @@ class Portfolio(Expert):
         grid[report.rows] = report.log_ratio
         self._found[name] = own, grid
         self._experts[name] = expert
+        if report.columns is not None:
+            self._columns[name] = report.columns
 
     def _best(self, data: TrainingData) -> Array | None:
         """Held-out log-densities of the best expert so far."""
@@ -216,10 +229,12 @@ class Portfolio(Expert):
         gains = np.logaddexp(np.log1p(-rest) + gains, np.log(rest))
         self.scores_["auto"] = float(np.average(gains, weights=weight))
         self.experts_ = {n: self._experts[n] for n in kept}
+        wanted = {expert.learns_from for expert in self.experts_.values()} & set(self._columns)
+        self._teachers = {n: self._experts[n] for n in wanted - set(kept)}
         for expert in self.experts_.values():
             if isinstance(expert, CrossFitted):
                 expert.rival = None  # one number per row, not needed after fitting
-        del self._experts, self._found, self._untied
+        del self._experts, self._found, self._untied, self._columns
 
     def _pooled(self, names: list[str], data: TrainingData) -> tuple[list[str], Array, float]:
         """Choose exponents; return the experts that have enough, these, and the mean gain."""
@@ -264,7 +279,20 @@ class Portfolio(Expert):
 
     def condition(self, X: Array) -> Conditioned:
         """Condition all experts."""
-        parts = [expert.condition(X) for expert in self.experts_.values()]
+        found: dict[str, Conditioned] = {}
+
+        def conditioned(name: str) -> Conditioned:
+            if name not in found:
+                expert = (self.experts_ | self._teachers)[name]
+                teacher = expert.learns_from
+                found[name] = (
+                    expert.condition(X, conditioned(teacher).columns)
+                    if teacher is not None and teacher in self.experts_ | self._teachers
+                    else expert.condition(X)
+                )
+            return found[name]
+
+        parts = [conditioned(name) for name in self.experts_]
         pool = ConditionedPool(len(X), parts, list(self._exponents.values()))
         rest = self.weights_["marginal"]
         return _ConditionedPortfolio(pool, rest, self._points, self._log_marginal, self._mass)
@@ -318,10 +346,10 @@ class _ConditionedPortfolio(Conditioned):
         return np.logaddexp(np.log1p(-self._rest) + value - total, np.log(self._rest))
 
 
-def _folds(units: int, rng: np.random.Generator) -> Folds:
+def _folds(units: int, effort: Effort, rng: np.random.Generator) -> Folds:
     """Divide the observations, and choose those by which all experts are compared."""
-    count = next((k for n, k in _FOLDS if units < n), 1)
-    ways = next((k for n, k in _WAYS if units < n), 1)
+    count = next((k for n, k in effort.folds if units < n), 1)
+    ways = effort.ways if units < _FEW_OBSERVATIONS else 1
     part = assign_folds(units, _PARTS, rng, ways)
     fold = np.where(part < count, part, -1)
     scored = np.zeros(units, dtype=bool)

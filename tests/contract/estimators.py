@@ -53,6 +53,7 @@ QUICK |= {
     name: {"steps": 40, "width": 16}
     for name in ("mlp", "mlp-plain", "resnet", "glu", "snn", "two-tower", "mixture", "flow")
 }
+QUICK["stacked"] = {"n_trees": 10, "network_params": QUICK["mixture"]}
 # The default, with all its experts, each a small one.
 QUICK["auto"] = {"portfolio": {name: QUICK.get(name, {}) for name in portfolio_names()}}
 

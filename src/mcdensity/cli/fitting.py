@@ -38,6 +38,9 @@ def fit(
     time_budget: Annotated[
         float | None, typer.Option(help="Seconds that fitting may take (mcd only).")
     ] = None,
+    effort: Annotated[
+        str | None, typer.Option(help="fast, normal (the default) or best (mcd only).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Learn the distribution of a column given the others, and write a model file."""
@@ -48,7 +51,7 @@ def fit(
         raise ValueError(f"--hold-out must lie in [0, 1), got {hold_out:g}.")
     if output.is_dir():
         raise IsADirectoryError(f"{output} is a folder; name a file in it.")
-    estimator = TableEstimator(_make_estimator(model, seed, time_budget))
+    estimator = TableEstimator(_make_estimator(model, seed, time_budget, effort))
     table = read_table(data)
     table, y = take_target(table, target)
     notes = []
@@ -100,7 +103,10 @@ def _hold_out(
     return table.iloc[rest], y.iloc[rest], cut
 
 
-def _make_estimator(name: str, seed: int, time_budget: float | None) -> ConditionalEstimator:
+def _make_estimator(
+    name: str, seed: int, time_budget: float | None, effort: str | None
+) -> ConditionalEstimator:
+    from mcdensity._effort import EFFORTS
     from mcdensity.baselines import get_estimator, list_estimators
     from mcdensity.discriminators import list_discriminators
     from mcdensity.mcd import MCD
@@ -109,16 +115,19 @@ def _make_estimator(name: str, seed: int, time_budget: float | None) -> Conditio
     method, _, discriminator = name.lower().partition(":")
     if time_budget is not None and not 0 < time_budget < float("inf"):
         raise ValueError(f"--time-budget must be a positive number of seconds, got {time_budget}.")
+    if effort is not None and effort not in EFFORTS:
+        raise ValueError(f"--effort must be one of {', '.join(EFFORTS)}, got {effort!r}.")
+    asked: dict[str, Any] = {"time_budget": time_budget, "effort": effort}
+    asked = {option: value for option, value in asked.items() if value is not None}
     if method == "mcd" and (not discriminator or discriminator in list_discriminators()):
         options: dict[str, Any] = {"random_state": seed}
         if discriminator:
             options["discriminator"] = discriminator
-        if time_budget is not None:
-            options["time_budget"] = time_budget
-        return MCD(**options)
+        return MCD(**options, **asked)
     if name.lower() in list_estimators():
-        if time_budget is not None:
-            raise ValueError(f"--time-budget is for mcd; --model {name} takes none.")
+        for option in asked:
+            flag = option.replace("_", "-")
+            raise ValueError(f"--{flag} is for mcd; --model {name} takes none.")
         estimator = get_estimator(name.lower())
         if "random_state" in estimator.get_params():
             estimator.set_params(random_state=seed)

@@ -60,11 +60,15 @@ class FitReport:
         Log-density of their targets, in the inner coordinate.
     log_ratio : ndarray of shape (rows, G)
         Log-density over the marginal's at G quantiles of the marginal, see `pool_points`.
+    columns : ndarray of shape (n, c), optional
+        Of an expert that others learn from: what it tells about each row of the training data,
+        by models that have not seen the row.
     """
 
     rows: Rows
     log_density: Array
     log_ratio: Array
+    columns: Array | None = None
 
     @classmethod
     def empty(cls) -> FitReport:
@@ -92,7 +96,15 @@ def pool_points(data: TrainingData) -> Array:
 
 
 class Conditioned(ABC):
-    """The laws of y given n rows of x, after what depends on x alone has been computed."""
+    """The laws of y given n rows of x, after what depends on x alone has been computed.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (n, c) or None
+        What experts that learn from this one are told about the rows, see `Expert.learns_from`.
+    """
+
+    columns: Array | None = None
 
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
@@ -236,7 +248,13 @@ class Expert(BaseEstimator, ABC):
     quick : bool
         Whether it fits almost instantly, so that skipping folds saves nothing.
     least_observations : int
-        The portfolio leaves it out by default where there are fewer.
+    most_observations : int
+        The portfolio leaves it out by default where there are fewer, or more.
+    least_effort : {"fast", "normal", "best"}
+        The portfolio leaves it out by default where less is asked for.
+    learns_from : str or None
+        Name of an expert whose columns (see `FitReport`) it has as inputs beside x. The portfolio
+        fits that one first, and passes on what it tells.
     devices : tuple of str
     """
 
@@ -247,6 +265,9 @@ class Expert(BaseEstimator, ABC):
     sees_all_pairs: ClassVar[bool] = False
     quick: ClassVar[bool] = False
     least_observations: ClassVar[int] = 0
+    most_observations: ClassVar[float] = np.inf
+    least_effort: ClassVar[str] = "fast"
+    learns_from: ClassVar[str | None] = None
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     @abstractmethod

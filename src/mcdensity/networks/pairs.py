@@ -17,7 +17,7 @@ from mcdensity.data import HeldOut
 __all__ = ["OneModule", "PairLosses", "TrainingPairs", "as_logit"]
 
 # Held-out rows that are evaluated, of all members together: with 1000 the standard error of the
-# gain is about 0.03 nats, and evaluating them a dozen times costs a tenth of the training.
+# gain is about 0.03 nats.
 _MOST_VALIDATION_ROWS = 1000
 # A quarter of a batch are joint pairs, whatever the ratio: the class that matters is seen often.
 _JOINT_SHARE = 0.25

@@ -7,24 +7,45 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mcdensity.networks.layers import StackedLinear
+from mcdensity.networks.layers import StackedBatchNorm, StackedDropout, StackedLinear
 
 __all__ = ["ParameterNetwork", "keep_members"]
 
 
+# torch's default start is made for tanh; SiLU halves what passes through it.
+_SILU_GAIN = 1.7
+
+
 class ParameterNetwork(nn.Module):
-    """Hidden layers with tanh, and a linear path beside them, for several members at once.
+    """Hidden layers, and a linear path beside them, for several members at once.
 
     Parameters
     ----------
     members, n_inputs, n_outputs, width, depth : int
+    dropout : float, optional
+        With a number the layers are those of `mcdensity.networks.mlp`: batch norm, SiLU and dropout
+        of this share. By default they have tanh alone, which is better with few rows.
     """
 
-    def __init__(self, members: int, n_inputs: int, n_outputs: int, width: int, depth: int) -> None:
+    def __init__(
+        self,
+        members: int,
+        n_inputs: int,
+        n_outputs: int,
+        width: int,
+        depth: int,
+        dropout: float | None = None,
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for i in range(depth):
-            layers += [StackedLinear(members, width if i else n_inputs, width), nn.Tanh()]
+            linear = StackedLinear(members, width if i else n_inputs, width)
+            if dropout is None:
+                layers += [linear, nn.Tanh()]
+                continue
+            with torch.no_grad():
+                linear.weight.mul_(_SILU_GAIN)
+            layers += [linear, StackedBatchNorm(members, width), nn.SiLU(), StackedDropout(dropout)]
         self.body = nn.Sequential(*layers)
         self.head = StackedLinear(members, width, n_outputs)
         self.skip = StackedLinear(members, n_inputs, n_outputs)

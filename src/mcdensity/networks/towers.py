@@ -8,6 +8,7 @@ computed once per row, `parameters_of`; `log_density` then combines it with any 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,11 +58,14 @@ class TwoTower(nn.Module):
         width: int,
         depth: int,
         n_features: int = 16,
+        dropout: float | None = None,
     ) -> None:
         super().__init__()
         self.scores = scores
         self.n_features = n_features
-        self.x_tower = ParameterNetwork(members, n_inputs, n_features + _COEFFICIENTS, width, depth)
+        self.x_tower = ParameterNetwork(
+            members, n_inputs, n_features + _COEFFICIENTS, width, depth, dropout
+        )
         self.y_tower = nn.Sequential(
             StackedLinear(members, 2, n_features), nn.Tanh(),
             StackedLinear(members, n_features, n_features), nn.Tanh(),
@@ -210,9 +214,11 @@ class MixtureTower(_DensityTower):
         width: int,
         depth: int,
         n_components: int = 10,
+        dropout: float | None = None,
     ) -> None:
         k = n_components
-        super().__init__(scores, ParameterNetwork(members, n_inputs, 3 * k, width, depth))
+        network = ParameterNetwork(members, n_inputs, 3 * k, width, depth, dropout)
+        super().__init__(scores, network)
         with torch.no_grad():  # at the start the components together make up the marginal
             in_z, in_y = k - k // 2, k // 2
             means = [ndtri((np.arange(m) + 0.5) / m) for m in (in_z, in_y)]
@@ -259,6 +265,50 @@ class MixtureTower(_DensityTower):
             total += term.addcmul_(distance, distance, value=-1).clamp_(min=-_LARGEST).exp_()
         return total.clamp_(max=math.exp(_LARGEST))
 
+    def own(self, parameters: Tensor, y: Tensor, bias: Tensor, points: Tensor) -> Tensor:
+        """Log-density of each row at its own y, see `_DensityTower.own`."""
+        z, log_f = self.scores.both(y)
+        # Log of the factor that makes a density of z, or of y, one of y; see `_log_density`.
+        of_z = log_f - bias + z.square() / 2
+        return _OwnMixture.apply(parameters, z, y, of_z)
+
+
+class _OwnMixture(torch.autograd.Function):
+    """Log-density of a mixture at one point per row, with its gradient in closed form.
+
+    Twice as fast as the same by automatic differentiation, and the largest part of a training step.
+    The gradient is that of the parameters: log-weights, means and log-scales, (members, rows, 3 k).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, parameters: Tensor, z: Tensor, y: Tensor, of_z: Tensor) -> Tensor:
+        log_weights, means, log_scales = parameters.chunk(3, dim=-1)
+        k = log_weights.shape[-1]
+        first = k - k // 2
+        precision = torch.exp(-log_scales)
+        distance = torch.cat(
+            [z[..., None] - means[..., :first], y[..., None] - means[..., first:]], -1
+        ).mul_(precision)
+        terms = log_weights - log_scales
+        terms.addcmul_(distance, distance, value=-0.5)
+        terms[..., :first] += of_z[..., None]
+        terms[..., first:] -= _HALF_LOG_2PI
+        top = terms.amax(-1, keepdim=True)
+        share = terms.sub_(top).exp_()
+        total = share.sum(-1, keepdim=True)
+        share /= total
+        ctx.save_for_backward(share, distance, precision)
+        return (top + total.log())[..., 0]
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:
+        share, distance, precision = ctx.saved_tensors
+        share = share * slope[..., None]
+        pull = share * distance
+        scales = pull * distance
+        scales -= share
+        return torch.cat([share, pull * precision, scales], -1), None, None, None
+
 
 class FlowTower(_DensityTower):
     r"""A flow: y is shifted, scaled, and bent by a spline into a standard normal variable.
@@ -285,8 +335,9 @@ class FlowTower(_DensityTower):
         width: int,
         depth: int,
         n_bins: int = 8,
+        dropout: float | None = None,
     ) -> None:
-        network = ParameterNetwork(members, n_inputs, 3 * n_bins + 1, width, depth)
+        network = ParameterNetwork(members, n_inputs, 3 * n_bins + 1, width, depth, dropout)
         super().__init__(scores, network)
 
     def _log_density(self, parameters: Tensor, y: Tensor, z: Tensor, log_f: Tensor) -> Tensor:

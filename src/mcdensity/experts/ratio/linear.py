@@ -60,6 +60,8 @@ class QuadraticDiscriminator(RatioExpert):
     smooth: ClassVar[bool] = True
     sees_all_pairs: ClassVar[bool] = True
     quick: ClassVar[bool] = True
+    # Beyond, its pairs take seconds, and it had no weight on any set that was tried.
+    most_observations: ClassVar[float] = 2000
 
     def __init__(self, C: float = 10.0) -> None:
         self.C = C

@@ -1,0 +1,115 @@
+"""`stacked`: what other learners tell about a row comes from models that have not seen it."""
+
+import numpy as np
+import pytest
+import torch
+
+from mcdensity import MCD
+from mcdensity._effort import EFFORTS
+from mcdensity.data import TrainingData
+from mcdensity.experts import get_expert
+from mcdensity.experts.density.columns import Boosted, Neighbours
+from mcdensity.networks.scores import NormalScores
+from mcdensity.networks.towers import MixtureTower
+
+
+def rows(n=300, seed=0, groups=None):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return TrainingData(X, rng.normal(size=(n, 1)), groups=groups, random_state=rng)
+
+
+def test_a_row_is_not_its_own_neighbour():
+    data = rows()
+    neighbours, columns = Neighbours.learn(data)
+    # The targets are noise: their own would correlate perfectly.
+    assert abs(np.corrcoef(columns[:, 0], data.Y[:, 0])[0, 1]) < 0.25
+    np.testing.assert_allclose(neighbours(data.X)[:, 0], data.Y[:, 0])
+
+
+def test_copies_of_a_row_are_found_and_groups_are_not():
+    X = np.repeat(np.random.default_rng(1).normal(size=(60, 3)), 2, axis=0)
+    y = np.repeat(np.random.default_rng(2).normal(size=60), 2)
+    data = TrainingData(X, y[:, None], random_state=np.random.default_rng(0))
+    np.testing.assert_allclose(Neighbours.learn(data)[1][:, 0], y)
+    grouped = data.but(groups=np.repeat(np.arange(60), 2))
+    assert (Neighbours.learn(grouped)[1][:, 0] != y).mean() > 0.9
+
+
+def test_boosted_means_are_those_of_models_without_the_row():
+    data = rows(2000)
+    boosted, columns = Boosted.learn(data)
+    assert abs(np.corrcoef(columns[:, 0], data.Y[:, 0])[0, 1]) < 0.1
+    assert np.corrcoef(boosted(data.X)[:, 0], data.Y[:, 0])[0, 1] > 0.5
+    assert Boosted.learn(rows(200)) is None
+
+
+def test_columns_of_the_forest_are_those_of_trees_without_the_row():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 2)), rng.normal(size=400)
+    seen = {}
+
+    class Spy(type(get_expert("forest"))):
+        def fit(self, data):
+            report = super().fit(data)
+            seen["columns"], seen["y"] = report.columns, data.Y[:, 0]
+            seen["after"] = self.condition(data.X).columns
+            return report
+
+    from mcdensity.experts import register, unregister
+
+    register("spy")(Spy)
+    try:
+        MCD("spy", discriminator_params={"n_trees": 50}, random_state=0).fit(X, y)
+    finally:
+        unregister("spy")
+    assert abs(np.corrcoef(seen["columns"][:, 0], seen["y"])[0, 1]) < 0.2
+    assert np.corrcoef(seen["after"][:, 0], seen["y"])[0, 1] > 0.5
+
+
+def test_stacked_learns_a_law_of_near_copies():
+    # A step function of hidden cells: neighbours and trees see it, a smooth network hardly.
+    rng = np.random.default_rng(0)
+    level = rng.normal(size=200)
+    cell = rng.integers(200, size=1600)
+    X = np.column_stack([cell / 200, rng.normal(scale=1e-3, size=1600)])
+    y = level[cell] + 0.1 * rng.normal(size=1600)
+    train, test = slice(0, 1200), slice(1200, None)
+    params = {"steps": 300, "noise": 0.01}
+    alone = MCD("mixture", discriminator_params=params, random_state=0)
+    stacked = MCD("stacked", discriminator_params={"network_params": params}, random_state=0)
+    scores = [m.fit(X[train], y[train]).score(X[test], y[test]) for m in (alone, stacked)]
+    assert scores[1] > scores[0] + 0.3
+
+
+def test_the_gradient_of_a_mixture_is_that_of_its_log_density():
+    torch.manual_seed(0)
+    knots = np.linspace(-3, 3, 50)
+    scores = NormalScores(knots, np.linspace(0.01, 0.99, 50), np.full(50, -1.8))
+    tower = MixtureTower(scores, 2, 1, 4, 1, 5).double()
+    y = torch.linspace(-2, 2, 6, dtype=torch.float64).expand(2, -1)
+    bias, points = torch.zeros(6, dtype=torch.float64), torch.zeros(1)
+    parameters = torch.randn(2, 6, 15, dtype=torch.float64, requires_grad=True)
+    own = tower.own(parameters, y, bias, points)
+    z, log_f = scores.both(y)
+    known = tower._log_density(parameters, y[..., None], z[..., None], log_f[..., None])[..., 0]
+    torch.testing.assert_close(own, known)
+    torch.testing.assert_close(
+        torch.autograd.grad(own.sum(), parameters)[0],
+        torch.autograd.grad(known.sum(), parameters)[0],
+    )
+
+
+def test_less_effort_means_fewer_experts_and_steps():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    y = X[:, 0] + 0.3 * rng.normal(size=120)
+    fast = MCD(effort="fast", random_state=0).fit(X, y)
+    assert set(fast.discriminator_.scores_) == {"quadratic", "mixture", "auto"}
+    network = MCD("mixture", effort="fast", random_state=0).fit(X, y).discriminator_
+    usual = MCD("mixture", random_state=0).fit(X, y).discriminator_
+    assert network.n_steps_ < usual.n_steps_
+    assert len(network.noise_weights_) == 1
+    with pytest.raises(ValueError, match="effort"):
+        MCD(effort="some").fit(X, y)
+    assert list(EFFORTS) == ["fast", "normal", "best"]
