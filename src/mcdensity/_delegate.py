@@ -59,6 +59,9 @@ class DelegatingEstimator(ConditionalEstimator):
     def _row_size(self) -> int:
         return self.estimator_._row_size()
 
+    def _threads(self) -> int | None:
+        return self.estimator_._threads()
+
     @property
     def _normalized(self) -> bool:
         return self.estimator_._normalized

@@ -102,6 +102,8 @@ class TrainingData:
     device : str
     effort : Effort
         How much work experts should do.
+    n_jobs : int, optional
+        Threads that may be used, see `MCD`.
     deadline : float, optional
         Value of `time.monotonic` by which training should end.
     verbose : bool
@@ -121,6 +123,7 @@ class TrainingData:
     columns: Array | None = None
     device: str = "auto"
     effort: Effort = EFFORTS["normal"]
+    n_jobs: int | None = 1
     deadline: float | None = None
     verbose: bool = False
 

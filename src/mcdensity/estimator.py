@@ -23,6 +23,7 @@ from mcdensity._inputs import (
     check_grid,
     check_quantiles,
 )
+from mcdensity._parallel import in_threads
 from mcdensity._validation import as_generator, check_integer, check_probability, check_weights
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
 from mcdensity.target import reference_knots
@@ -77,7 +78,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         need less memory, since they work in blocks.
         """
         X = self._check_predict(X)
-        parts = [self._in_caller_units(X[rows]) for rows in self._blocks(len(X))]
+        parts = self._in_blocks(X, lambda d, rows: d)
         return parts[0]._joined(parts[1:]) if len(parts) > 1 else parts[0]
 
     def pdf_from_X(self, X: ArrayLike, y_grid: ArrayLike) -> Array:  # noqa: N802
@@ -107,13 +108,12 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         """Log-density of y[i] given row i of X, shape (n,)."""
         X = self._check_predict(X)
         y = self._check_outcomes(y, len(X))
+        if self._normalized:
+            return np.concatenate(self._in_blocks(X, lambda d, rows: d.logpdf(y[rows])))
         out = np.empty(len(X))
         for rows in self._blocks(len(X)):
-            if self._normalized:
-                out[rows] = self._in_caller_units(X[rows]).logpdf(y[rows])
-            else:
-                at = (y[rows, None] - self.y_mean_) / self.y_scale_
-                out[rows] = self._log_density_rows(X[rows], at)[:, 0] - np.log(self.y_scale_)
+            at = (y[rows, None] - self.y_mean_) / self.y_scale_
+            out[rows] = self._log_density_rows(X[rows], at)[:, 0] - np.log(self.y_scale_)
         return out
 
     def predict(self, X: ArrayLike) -> Array:
@@ -190,11 +190,11 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         """
         X = self._check_predict(X)
         outcomes = self._check_outcomes(y, len(X))
-        level = np.empty(len(X))
-        for rows in self._blocks(len(X)):
-            d = self._in_caller_units(X[rows])
-            level[rows] = np.minimum(d.cdf(outcomes[rows]), d.sf(outcomes[rows]))
-        self.conformal_levels_ = np.sort(level)
+
+        def tail(d: ConditionalDistribution, rows: slice) -> Array:
+            return np.minimum(d.cdf(outcomes[rows]), d.sf(outcomes[rows]))
+
+        self.conformal_levels_ = np.sort(np.concatenate(self._in_blocks(X, tail)))
         return self
 
     def predict_var(self, X: ArrayLike) -> Array:
@@ -205,7 +205,10 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         """Draw targets given each row of X, shape (n, n_samples)."""
         n_samples = check_integer("n_samples", n_samples)
         rng = as_generator(random_state)
-        return self._stream(X, lambda d: d.sample(n_samples, rng), n_samples)
+        X = self._check_predict(X)
+        # One after the other, so that the draws do not depend on the number of threads.
+        blocks = self._blocks(len(X), n_samples)
+        return np.concatenate([self._in_caller_units(X[b]).sample(n_samples, rng) for b in blocks])
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the mean log-likelihood of y given X: higher is better, and it is *not* R².
@@ -362,5 +365,21 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
     ) -> Array:
         """Work through the rows in blocks, so that memory stays bounded."""
         X = self._check_predict(X)
-        parts = [function(self._in_caller_units(X[b])) for b in self._blocks(len(X), points)]
-        return np.concatenate(parts)
+        return np.concatenate(self._in_blocks(X, lambda d, rows: function(d), points))
+
+    def _in_blocks(
+        self,
+        X: Array,
+        function: Callable[[ConditionalDistribution, slice], Any],
+        points: int = 0,
+    ) -> list[Any]:
+        """Apply a function to the distributions of each block of rows, in threads."""
+        return in_threads(
+            lambda rows: function(self._in_caller_units(X[rows]), rows),
+            self._blocks(len(X), points),
+            self._threads(),
+        )
+
+    def _threads(self) -> int | None:
+        """How many threads predictions may use."""
+        return getattr(self, "n_jobs", 1)

@@ -14,6 +14,7 @@ from scipy.special import logsumexp
 
 from mcdensity._effort import EFFORTS, Effort
 from mcdensity._mixing import best_weights, mixture_weights, pool_gains, pooling_exponents
+from mcdensity._parallel import in_threads, worker_count
 from mcdensity.data import Folds, OutOfTimeError, TrainingData, assign_folds
 from mcdensity.experts.base import (
     Conditioned,
@@ -119,11 +120,43 @@ class Portfolio(Expert):
             verbose=self.verbose or data.verbose,
         )
         self._untied = data.without_ties()
-        for i, name in enumerate(names):
-            if not self._is_unsuited(name, data):
+        names = [name for name in names if not self._is_unsuited(name, data)]
+        # Each has random numbers of its own, whoever is fitted before it.
+        seeds = data.random_state.integers(2**63, size=len(names))
+        self._seeds = dict(zip(names, seeds.tolist(), strict=True))
+        chains = self._chains(names)
+        if data.deadline is None and worker_count(data.n_jobs) > 1 and len(chains) > 1:
+            alone = data.but(n_jobs=1)
+            self._untied = self._untied.but(n_jobs=1)
+
+            def fit_chain(chain: list[str]) -> None:
+                for name in chain:
+                    self._consider(name, alone, 1)
+
+            in_threads(fit_chain, chains, data.n_jobs)
+        else:
+            for i, name in enumerate(names):
                 self._consider(name, data, len(names) - i)
+        self._found = {name: self._found[name] for name in names if name in self._found}
         self._finish(data)
         return FitReport.empty()
+
+    def _chains(self, names: list[str]) -> list[list[str]]:
+        """Experts that may be fitted side by side: each with those that learn from it.
+
+        One chain if an expert is given up when others are better, or if the portfolio is not the
+        usual one: a learner of the user's may not be made for threads.
+        """
+        experts = {name: self._new(name) for name in names}
+        usual = set(names) <= set(portfolio_names())
+        if not usual or not all(e.holds_out or e.quick for e in experts.values()):
+            return [names]
+        chains = {name: [name] for name in names if experts[name].learns_from not in names}
+        for name in names:
+            if name not in chains:
+                chains[experts[name].learns_from].append(name)
+        # Long ones first, so that no thread waits.
+        return sorted(chains.values(), key=lambda chain: experts[chain[0]].quick)
 
     def _fit_too_few(self, names: list[str], data: TrainingData) -> None:
         """Fit one expert, and trust it more with more observations."""
@@ -162,6 +195,7 @@ class Portfolio(Expert):
         expert = self._new(name)
         if isinstance(expert, DensityExpert):
             data = self._untied
+        data = data.but(random_state=np.random.default_rng(self._seeds[name]))
         if expert.learns_from in self._columns:
             data = data.but(columns=self._columns[expert.learns_from])
         if self._experts and left < np.inf:
@@ -234,7 +268,7 @@ class Portfolio(Expert):
         for expert in self.experts_.values():
             if isinstance(expert, CrossFitted):
                 expert.rival = None  # one number per row, not needed after fitting
-        del self._experts, self._found, self._untied, self._columns
+        del self._experts, self._found, self._untied, self._columns, self._seeds
 
     def _pooled(self, names: list[str], data: TrainingData) -> tuple[list[str], Array, float]:
         """Choose exponents; return the experts that have enough, these, and the mean gain."""

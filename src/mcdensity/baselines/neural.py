@@ -15,7 +15,8 @@ from mcdensity.data import HeldOut, TrainingData
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.networks.ensemble import EnsembleTraining
 from mcdensity.networks.parameters import ParameterNetwork, keep_members
-from mcdensity.networks.training import choose_device, seeded
+from mcdensity.networks.random import seeded
+from mcdensity.networks.training import choose_device
 
 __all__ = ["NeuralEstimator", "ParameterNetwork"]
 

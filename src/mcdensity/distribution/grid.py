@@ -175,6 +175,21 @@ class GridDistribution(ConditionalDistribution):
                 np.maximum(group.value, least, out=group.value)
         return object.__new__(cls)._set_groups(groups, reference)
 
+    @classmethod
+    def against(cls, u: Array, log_ratio: Array, reference: Reference) -> GridDistribution:
+        """Build distributions from their log-ratios to a reference at coordinates all rows share.
+
+        Parameters
+        ----------
+        u : ndarray of shape (K,)
+            Values of the reference's distribution function, from 0 to 1.
+        log_ratio : ndarray of shape (n, K)
+            Up to a constant per row, linear in u between the knots. It is overwritten.
+        reference : object with `logpdf`, `cdf` and `ppf`
+        """
+        group = Group(np.arange(len(log_ratio)), np.broadcast_to(u, log_ratio.shape), log_ratio)
+        return object.__new__(cls)._set_groups([group], reference)
+
     def __len__(self) -> int:
         return self._law.n_rows
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mcdensity.data import HeldOut
+from mcdensity.networks.random import generator
 from mcdensity.networks.training import train
 
 __all__ = ["BLOCK", "EnsembleTraining"]
@@ -87,15 +88,20 @@ class EnsembleTraining:
         """Weighted mean of -log-density over a batch, with fresh noise, summed over the stack."""
         n = len(self.y)
         if n > self.batch_size:
-            rows = torch.randint(n, (self.batch_size,), device=self.device)
+            rows = torch.randint(
+                n, (self.batch_size,), device=self.device, generator=generator(self.device)
+            )
             weight, x, y = self.use[:, rows], self.x[rows], self.y[rows]
         else:
             rows = torch.arange(n, device=self.device)
             weight, x, y = self.use, self.x, self.y
-        x = x + self.noise[..., None] * torch.randn(x.shape, device=self.device)
-        y = self.shift(y, self.noise * torch.randn(y.shape, device=self.device))
+        x = x + self.noise[..., None] * self._normal(x.shape)
+        y = self.shift(y, self.noise * self._normal(y.shape))
         value = self.log_density(x, y, rows)
         return -((weight * value).sum(1) / weight.sum(1).clamp_min(1e-6)).sum()
+
+    def _normal(self, shape: torch.Size) -> Tensor:
+        return torch.randn(shape, device=self.device, generator=generator(self.device))
 
     def held_out_log_density(self, inner: int = 1) -> Tensor:
         """Log-densities of the scored rows, (stack, rows); `inner` numbers are needed for each."""

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from mcdensity.networks.random import generator
+
 __all__ = ["StackedBatchNorm", "StackedDropout", "StackedLinear", "StackedNetwork", "stacked"]
 
 Build = TypeVar("Build", bound=Callable[..., Any])
@@ -40,10 +42,10 @@ class StackedLinear(nn.Module):
         weight, bias = torch.empty(members, n_inputs, n_outputs), torch.zeros(members, 1, n_outputs)
         bound = 1 / math.sqrt(n_inputs)
         if lecun:
-            weight.normal_(0, bound)
+            weight.normal_(0, bound, generator=generator())
         else:
-            weight.uniform_(-bound, bound)
-            bias.uniform_(-bound, bound)
+            weight.uniform_(-bound, bound, generator=generator())
+            bias.uniform_(-bound, bound, generator=generator())
         self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -95,7 +97,8 @@ class StackedDropout(nn.Module):
         """In training set a random share of the features to zero and scale the others up."""
         if not self.training or self.share == 0:
             return x
-        keep = torch.rand(x.shape[1:], device=x.device) >= self.share
+        chance = torch.rand(x.shape[1:], device=x.device, generator=generator(x.device))
+        keep = chance >= self.share
         return x * (keep.to(x.dtype) / (1 - self.share))
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mcdensity.data import OutOfTimeError
 
-__all__ = ["choose_device", "seeded", "train"]
+__all__ = ["choose_device", "train"]
 
 # Evaluations on held-out data, and evaluations without gain after which training ends: a quarter of
 # the budget. With 6, 12 and 24 evaluations `mixture` had -3.28, -3.19 and -3.19 on Concrete, and on
@@ -160,15 +160,6 @@ class _BestWeights:
         with torch.no_grad():
             for copy, tensor in zip(self.copies, self.tensors, strict=False):
                 tensor.copy_(copy)
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed torch temporarily: its global generators are restored afterwards."""
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        yield
 
 
 def choose_device(device: str) -> torch.device:

@@ -14,6 +14,7 @@ from scipy.special import logsumexp, ndtr
 from sklearn.ensemble import ExtraTreesRegressor
 
 from mcdensity._mixing import best_weights, pool_normalizer
+from mcdensity._parallel import worker_count
 from mcdensity._validation import check_integer
 from mcdensity.data import HeldOut, OutOfTimeError, TrainingData
 from mcdensity.experts.base import (
@@ -144,6 +145,7 @@ class ForestDensity(DensityExpert):
             n_trees,
             min_samples_leaf=self.min_samples_leaf,
             max_features=self.max_features,
+            n_jobs=worker_count(data.n_jobs),
             random_state=int(data.random_state.integers(2**31 - 1)),
         )
         weight = None if data.weight is None else data.weight[rows]

@@ -180,7 +180,7 @@ class NetworkDensity(DensityExpert):
             raise ValueError(f"{self.describe()} needs the marginal: fit it through MCD.")
         import torch
 
-        from mcdensity.networks.training import seeded
+        from mcdensity.networks.random import seeded
 
         rng, units = data.random_state, data.n_observations
         small, held_out = units < _MEDIUM, None
@@ -213,6 +213,7 @@ class NetworkDensity(DensityExpert):
         import torch
 
         from mcdensity.networks.conditioning import DensityTraining
+        from mcdensity.networks.random import generator
         from mcdensity.networks.scores import NormalScores
         from mcdensity.networks.towers import TOWERS
         from mcdensity.networks.training import choose_device
@@ -239,7 +240,8 @@ class NetworkDensity(DensityExpert):
         def log_density(x: Any, y: Any, rows: Any) -> Any:
             points = fixed
             if module.training:
-                place = (strata + torch.rand(strata.shape, device=device)) / _TRAINING_POINTS
+                chance = torch.rand(strata.shape, device=device, generator=generator(device))
+                place = (strata + chance) / _TRAINING_POINTS
                 points = table[(place * _TABLE).long().clamp(max=_TABLE - 1)]
             return module.own(module.parameters_of(x), y, bias[rows], points)
 

@@ -148,7 +148,8 @@ class NeuralDiscriminator(RatioExpert):
 
         from mcdensity.networks.layers import StackedNetwork
         from mcdensity.networks.pairs import PairLosses, TrainingPairs
-        from mcdensity.networks.training import choose_device, seeded, train
+        from mcdensity.networks.random import seeded
+        from mcdensity.networks.training import choose_device, train
 
         self._check(data)
         device, rng = choose_device(self.device), data.random_state

@@ -1,0 +1,112 @@
+"""`distill`: one small network with the densities of a model; threads that change no number."""
+
+import joblib
+import numpy as np
+import pandas
+import pytest
+
+from mcdensity import MCD, TableEstimator, load, save
+from mcdensity._parallel import in_threads, worker_count
+from mcdensity.experts.ratio import distilled
+
+
+def rows(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, X[:, 0] + (0.3 + 0.2 * (X[:, 1] > 0)) * rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    X, y = rows()
+    model = MCD("quadratic", random_state=0).fit(X, y)
+    return model, model.distill(random_state=0)
+
+
+def test_the_distilled_law_is_that_of_the_model(pair):
+    model, small = pair
+    X, y = rows(2000, seed=1)
+    lost = model.logpdf(X, y) - small.logpdf(X, y)
+    assert abs(lost.mean()) < 0.02
+    assert small.distill_loss_ < 0.02
+    levels = [0.05, 0.5, 0.95]
+    inside = (np.abs(X) < 1.5).all(axis=1)
+    far = np.abs(model.predict_quantiles(X, levels) - small.predict_quantiles(X, levels))
+    assert far[inside].mean() < 0.05 * y.std()
+
+
+def test_it_behaves_like_any_other_model(pair, tmp_path):
+    model, small = pair
+    X, y = rows(50, seed=2)
+    law = small.predict_distribution(X)
+    np.testing.assert_allclose(law.cdf(law.ppf(0.3)), 0.3, atol=1e-6)
+    alone = np.concatenate([small.predict_quantiles(X[i : i + 1]) for i in range(len(X))])
+    np.testing.assert_allclose(small.predict_quantiles(X), alone, rtol=1e-5, atol=1e-5)
+    assert not hasattr(small, "ratio_")
+    assert hasattr(model, "ratio_")
+    save(small, tmp_path / "small.mcd")
+    again = load(tmp_path / "small.mcd")
+    np.testing.assert_allclose(again.logpdf(X, y), small.logpdf(X, y), rtol=1e-6)
+    assert again.distill_loss_ == small.distill_loss_
+    raw = small.set_params(normalize=False).pdf_from_X(X[:3], np.linspace(-4, 4, 9))
+    small.set_params(normalize=True)
+    np.testing.assert_allclose(raw, small.pdf_from_X(X[:3], np.linspace(-4, 4, 9)), atol=0.02)
+
+
+def test_the_same_seed_gives_the_same_network(pair):
+    model, small = pair
+    X, _ = rows(20, seed=3)
+    again = model.distill(random_state=0)
+    np.testing.assert_array_equal(again.predict(X), small.predict(X))
+
+
+def test_tables_are_distilled_too(monkeypatch):
+    monkeypatch.setattr(distilled, "_STEPS", 50)
+    X, y = rows(200)
+    table = pandas.DataFrame({"kind": np.where(X[:, 0] > 0, "a", "b"), "size": X[:, 1]})
+    model = TableEstimator(MCD("quadratic", random_state=0)).fit(table, y)
+    small = model.distill(table, random_state=0)
+    assert small.distill_loss_ == small.estimator_.distill_loss_
+    assert small.predict(table[:3]).shape == (3,)
+    assert not hasattr(model, "distill_loss_")
+
+
+def test_models_that_use_neighbours_are_saved_after_predictions(tmp_path):
+    X, y = rows(120)
+    params = {"n_trees": 10, "network_params": {"steps": 20}}
+    model = MCD("stacked", discriminator_params=params, random_state=0).fit(X, y)
+    before = model.predict(X[:5])
+    save(model, tmp_path / "m.mcd")
+    np.testing.assert_allclose(load(tmp_path / "m.mcd").predict(X[:5]), before, rtol=1e-10)
+
+
+def test_numbers_do_not_depend_on_the_number_of_threads():
+    X, y = rows(300)
+    small = {
+        "quadratic": {},
+        "mixture": {"steps": 30},
+        "forest": {"n_trees": 20},
+        "stacked": {"n_trees": 20, "network_params": {"steps": 30}},
+        "mlp": {"steps": 30},
+    }
+    one, two = (
+        MCD(discriminator_params={"portfolio": small}, random_state=0, n_jobs=k).fit(X, y)
+        for k in (1, 2)
+    )
+    assert one.weights_ == two.weights_
+    many = np.tile(X, (10, 1))
+    np.testing.assert_array_equal(one.predict_quantiles(many), two.predict_quantiles(many))
+    np.testing.assert_array_equal(one.logpdf(X, y), two.logpdf(X, y))
+
+
+def test_worker_count_obeys_the_environment_and_joblib(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert worker_count(None) == 1
+    assert worker_count(2) == 2
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert worker_count(None) == joblib.cpu_count()
+    assert in_threads(lambda i: i * i, range(5), 2) == [0, 1, 4, 9, 16]
+    inside = joblib.Parallel(n_jobs=2, backend="threading")(
+        joblib.delayed(worker_count)(None) for _ in range(2)
+    )
+    assert inside == [1, 1]
