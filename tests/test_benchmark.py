@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from mcdensity.benchmark.claims import this_process
 from mcdensity.benchmark.export import export, read_results
 from mcdensity.benchmark.methods import check_method, list_methods, make_method
 from mcdensity.benchmark.page import build_page
-from mcdensity.benchmark.protocols import PROTOCOLS, get_protocol
+from mcdensity.benchmark.protocols import PROTOCOLS, get_protocol, run_cell
 from mcdensity.benchmark.runner import plan
 from mcdensity.benchmark.store import FORMAT, Cell, Result, Store
 from mcdensity.benchmark.tables import summarize
@@ -187,6 +188,18 @@ def test_protocols():
         plan(get_protocol("density-models"), problems=["Econ"])
     with pytest.raises(ValueError, match="seeds must be at least 1"):
         plan(get_protocol("density-models"), seeds=0)
+
+
+def test_protocols_about_sizes(monkeypatch):
+    data = SimpleNamespace(X=np.random.default_rng(0).normal(size=(300, 2)), y=np.arange(300.0))
+    data.y = data.X[:, 0] + 0.1 * data.y / 300
+    monkeypatch.setattr("mcdensity.datasets.load_dataset", lambda name: data)
+    for protocol, problem in (("cde39", "Kin8nm 1000"), ("frontier", "1000")):
+        monkeypatch.setattr("mcdensity.benchmark.sizes._TEST_ROWS", 100)
+        found = run_cell(protocol, problem, "MCD:fast", 0, True)["metrics"]
+        plain = run_cell(protocol, problem, "Marginal", 0, True)["metrics"]
+        assert found["log_likelihood"] > plain["log_likelihood"] + 0.3
+        assert found["crps"] < plain["crps"]
 
 
 def test_plan_respects_the_number_of_splits():

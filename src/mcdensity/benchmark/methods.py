@@ -46,6 +46,8 @@ DISCRIMINATORS = {
     "MCD:Mixture": "mixture",
     "MCD:Flow": "flow",
 }
+# The default with more or less work.
+EFFORTS = {"MCD:fast": "fast", "MCD:best": "best"}
 # Budgets of a run with --quick, which tries the code and not the methods.
 _FEW_STEPS = {"steps": 60}
 _EXACT = ("two-tower", "mixture", "flow")
@@ -55,7 +57,7 @@ _FEW_TREES = {"n_estimators": 30}
 
 def list_methods() -> list[str]:
     """Return the names of all methods."""
-    return [*DISCRIMINATORS, "MCD:MLP:set", *COMPARED, *MODERN]
+    return [*DISCRIMINATORS, *EFFORTS, "MCD:MLP:set", *COMPARED, *MODERN]
 
 
 def check_method(name: str) -> str:
@@ -111,6 +113,8 @@ def make_method(name: str, seed: int, quick: bool = False, **mcd: Any) -> Any:
         from mcdensity.benchmark import modern
 
         return modern.MODERN[name](seed, quick)
+    if name in EFFORTS:
+        return make_method("MCD", seed, quick, effort=EFFORTS[name], **mcd)
     if name in DISCRIMINATORS or name == "MCD:MLP:set":
         from mcdensity import MCD
 

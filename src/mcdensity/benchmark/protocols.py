@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mcdensity.benchmark.methods import COMPARED, DISCRIMINATORS, MODERN, make_method
+from mcdensity.benchmark.sizes import CDE39, FRONTIER, PUBLISHED, run_cde39, run_frontier
 
 __all__ = ["PROTOCOLS", "Protocol", "get_protocol", "run_cell"]
 
@@ -404,6 +405,19 @@ PROTOCOLS = {
             tuple(str(10**k) for k in range(2, 7)),
             ("MCD:MLP", "MCD:Quadratic", "MCD:HistGB", "NNKCDE", "MDN", "RFCDE", "FlexCode:NN"),
             _scaling, seeds=1, time_limit=1800.0,
+        ),
+        Protocol(
+            "cde39", "Log-likelihood by the number of rows, as in the benchmark CDE-39",
+            "log_likelihood", CDE39,
+            ("MCD", "MCD:fast", "MCD:MLP", "MDN", "NF", "RFCDE", "NGBoost", "QuantileForest"),
+            run_cde39, lower_is_better=False, seeds=4, time_limit=1800.0, footnotes=PUBLISHED,
+        ),
+        Protocol(
+            "frontier", "Log-likelihood against time by the number of rows, a smooth law, p = 10",
+            "log_likelihood", FRONTIER,
+            ("MCD", "MCD:fast", "MCD:best", "MCD:MLP", "MDN", "NF", "NGBoost", "QuantileForest"),
+            run_frontier, lower_is_better=False, seeds=3, time_limit=1800.0,
+            footnotes=("`cpu_seconds` is what fitting took.",),
         ),
     )
 }  # fmt: skip
