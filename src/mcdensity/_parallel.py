@@ -1,4 +1,4 @@
-"""Work on several cores: threads, since numpy, scikit-learn and torch release the interpreter."""
+"""Work on several cores: in threads, or in processes where much of the work is Python's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import joblib
 from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["in_threads", "worker_count"]
+__all__ = ["in_parallel", "worker_count"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,18 +34,35 @@ def worker_count(n_jobs: int | None) -> int:
     return max(1, min(cores, int(asked))) if asked.isdigit() else cores
 
 
-def in_threads(
-    function: Callable[[Item], Result], items: Iterable[Item], n_jobs: int | None
+def in_parallel(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    n_jobs: int | None,
+    *,
+    processes: bool = False,
 ) -> list[Result]:
-    """Apply a function to each item, in threads; the results come in the order of the items.
+    """Apply a function to each item; the results come in the order of the items.
 
-    Libraries that would start threads of their own use one in each of ours. That is a setting of
-    the thread, not of the process.
+    In threads libraries that would start threads of their own use one in each of ours. That is a
+    setting of the thread, not of the process.
+
+    Parameters
+    ----------
+    function : callable
+    items : iterable
+    n_jobs : int or None
+        See `worker_count`.
+    processes : bool, default False
+        Whether to use processes, which joblib keeps for the next call.
     """
     items = list(items)
     workers = min(worker_count(n_jobs), len(items))
     if workers < 2:
         return [function(item) for item in items]
+    if processes:
+        return joblib.Parallel(n_jobs=workers, backend="loky")(
+            joblib.delayed(function)(item) for item in items
+        )
     controller = ThreadpoolController()
 
     def alone(item: Item) -> Any:

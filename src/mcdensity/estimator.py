@@ -23,7 +23,7 @@ from mcdensity._inputs import (
     check_grid,
     check_quantiles,
 )
-from mcdensity._parallel import in_threads
+from mcdensity._parallel import in_parallel
 from mcdensity._validation import as_generator, check_integer, check_probability, check_weights
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
 from mcdensity.target import reference_knots
@@ -374,7 +374,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         points: int = 0,
     ) -> list[Any]:
         """Apply a function to the distributions of each block of rows, in threads."""
-        return in_threads(
+        return in_parallel(
             lambda rows: function(self._in_caller_units(X[rows]), rows),
             self._blocks(len(X), points),
             self._threads(),

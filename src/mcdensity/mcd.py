@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from mcdensity._effort import EFFORTS
 from mcdensity._folds import assign_folds
 from mcdensity._pairs import group_codes
-from mcdensity._parallel import in_threads
+from mcdensity._parallel import in_parallel
 from mcdensity._validation import as_generator
 from mcdensity.data import TrainingData
 from mcdensity.discriminators import make_discriminator
@@ -90,9 +90,10 @@ class MCD(ConditionalEstimator):
         How much work to do, where `discriminator` leaves the choice. "fast" takes about a fifth of
         the time of "normal"; "best" takes two to three times as long, and gains a little.
     n_jobs : int, optional
-        Threads for fitting several experts, and for predictions; -1: one for each core. By default
-        as many as there are cores, or as ``OMP_NUM_THREADS`` says, and one within a worker of
-        joblib. The numbers do not depend on it.
+        Threads for fitting several experts, and for predictions; -1: one for each core. From 2000
+        observations on experts are fitted in processes. By default as many as there are cores, or
+        as ``OMP_NUM_THREADS`` says, and one within a worker of joblib. The numbers do not depend
+        on it but for rounding.
 
     Attributes
     ----------
@@ -380,7 +381,7 @@ class MCD(ConditionalEstimator):
 
         def teacher(rows: Array) -> Array:
             log_marginal = self.marginal_.logpdf(points)
-            parts = in_threads(
+            parts = in_parallel(
                 lambda b: self._distribution(rows[b])._logpdf(
                     np.broadcast_to(points, (len(rows[b]), len(points)))
                 ),
