@@ -20,16 +20,18 @@ Array = NDArray[np.float64]
 
 # Neighbours, of which the nearest three are columns of their own: near copies have the same target.
 _NEIGHBOURS, _NEAREST = 8, 3
-# Rows to search, and columns of x, at the most: beyond, a search takes milliseconds.
-_MOST_ROWS, _MOST_FEATURES = 50_000, 30
+# Columns of x, and products of rows, rows to search and columns, at the most: a search among 50,000
+# rows of ten columns takes a third of a millisecond, and all rows are searched for.
+_MOST_FEATURES, _MOST_WORK = 30, 2e10
 # Added before logarithms are taken: to distances and to the spread of the neighbours' targets.
 _LEAST_DISTANCE, _LEAST_SPREAD = 0.01, 0.05
 # As everywhere in the package.
 _PARTS = 5
 # 200 rounds of at most 63 leaves; on 15,000 rows of Protein 400 rounds had the same error.
 _BOOSTING: dict[str, Any] = {"max_iter": 200, "max_leaf_nodes": 63, "min_samples_leaf": 5}
-# With fewer rows boosting takes longer than all networks, and on Protein it gained nothing.
-_LEAST_ROWS = 2000
+# With fewer rows boosting takes longer than all networks, and on Protein it gained nothing. Beyond,
+# each of the models learns from a sample of so many.
+_LEAST_ROWS, _MOST_ROWS = 2000, 200_000
 
 
 @storable
@@ -45,20 +47,18 @@ class Neighbours:
     @classmethod
     def learn(cls, data: TrainingData) -> tuple[Neighbours, Array] | None:
         """Return it with its columns for the training rows; None where it would be too slow."""
-        if data.X.shape[1] > _MOST_FEATURES or len(data) < 2 * _PARTS:
+        n, p = data.X.shape
+        if p > _MOST_FEATURES or n * n * p > _MOST_WORK or n < 2 * _PARTS:
             return None
-        rows = np.arange(len(data))
-        if len(rows) > _MOST_ROWS:
-            rows = np.sort(data.random_state.choice(rows, _MOST_ROWS, replace=False))
         new = cls()
-        new._X, new._y = data.X[rows], data.Y[rows, 0]
+        new._X, new._y = data.X, data.Y[:, 0]
         if data.groups is None:
-            return new, new(data.X, own=np.isin(np.arange(len(data)), rows))
+            return new, new(data.X, own=True)
         part = assign_folds(data.n_observations, _PARTS, data.random_state)[0, data.unit]
         out = np.empty((len(data), new(data.X[:1]).shape[1]))
         for k in range(_PARTS):
             other = cls()
-            kept = part[rows] != k
+            kept = part != k
             other._X, other._y = new._X[kept], new._y[kept]
             out[part == k] = other(data.X[part == k])
         return new, out
@@ -70,14 +70,12 @@ class Neighbours:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_tree"}
 
-    def __call__(self, X: Array, own: NDArray[np.bool_] | None = None) -> Array:
-        """Columns of rows; `own` marks those that are among the rows that are searched."""
+    def __call__(self, X: Array, own: bool = False) -> Array:
+        """Columns of rows; `own`: these are the rows that are searched."""
         count = min(_NEIGHBOURS, len(self._X) - 1)
         distance, index = self._tree.query(X, count + 1)
-        first = np.zeros(len(X), dtype=np.intp) if own is None else own.astype(np.intp)
-        place = first[:, None] + np.arange(count)
-        distance = np.take_along_axis(distance, place, axis=1)
-        y = self._y[np.take_along_axis(index, place, axis=1)]
+        others = slice(1, None) if own else slice(count)
+        distance, y = distance[:, others], self._y[index[:, others]]
         weight = 1 / (distance**2 + _LEAST_DISTANCE**2)
         return np.column_stack([
             y[:, : min(_NEAREST, count)],
@@ -103,13 +101,15 @@ class Boosted:
         new._models = []
         part = assign_folds(data.n_observations, _PARTS, data.random_state)[0, data.unit]
         for k in range(_PARTS):
-            used = part != k
+            used, rows = part != k, np.flatnonzero(part != k)
+            if len(rows) > _MOST_ROWS:
+                rows = data.random_state.choice(rows, _MOST_ROWS, replace=False)
             model = HistGradientBoostingRegressor(
                 early_stopping=False, random_state=int(data.random_state.integers(2**31)),
                 **_BOOSTING,
             )  # fmt: skip
-            weight = None if data.weight is None else data.weight[used]
-            model.fit(data.X[used], data.Y[used, 0], sample_weight=weight)
+            weight = None if data.weight is None else data.weight[rows]
+            model.fit(data.X[rows], data.Y[rows, 0], sample_weight=weight)
             out[~used, 0] = model.predict(data.X[~used])
             new._models.append(model)
         return new, out
