@@ -36,6 +36,14 @@ def test_copies_of_a_row_are_found_and_groups_are_not():
     assert (Neighbours.learn(grouped)[1][:, 0] != y).mean() > 0.9
 
 
+def test_a_row_is_not_found_instead_of_its_copy():
+    X = np.repeat(np.random.default_rng(1).normal(size=(60, 3)), 2, axis=0)
+    y = np.random.default_rng(2).normal(size=120)
+    data = TrainingData(X, y[:, None], random_state=np.random.default_rng(0))
+    other = y.reshape(-1, 2)[:, ::-1].ravel()
+    np.testing.assert_allclose(Neighbours.learn(data)[1][:, 0], other)
+
+
 def test_boosted_means_are_those_of_models_without_the_row():
     data = rows(2000)
     boosted, columns = Boosted.learn(data)

@@ -74,8 +74,11 @@ class Neighbours:
         """Columns of rows; `own`: these are the rows that are searched."""
         count = min(_NEIGHBOURS, len(self._X) - 1)
         distance, index = self._tree.query(X, count + 1)
-        others = slice(1, None) if own else slice(count)
-        distance, y = distance[:, others], self._y[index[:, others]]
+        # A row is left out by its number: copies of it have the same distance, 0.
+        self_found = (index == np.arange(len(X))[:, None]) & own
+        others = np.argsort(self_found, axis=1, kind="stable")[:, :count]
+        distance = np.take_along_axis(distance, others, axis=1)
+        y = self._y[np.take_along_axis(index, others, axis=1)]
         weight = 1 / (distance**2 + _LEAST_DISTANCE**2)
         return np.column_stack([
             y[:, : min(_NEAREST, count)],
