@@ -319,14 +319,16 @@ class Portfolio(Expert):
     def condition(self, X: Array) -> Conditioned:
         """Condition all experts."""
         found: dict[str, Conditioned] = {}
+        # Files of earlier versions have no teachers.
+        experts = self.experts_ | getattr(self, "_teachers", {})
 
         def conditioned(name: str) -> Conditioned:
             if name not in found:
-                expert = (self.experts_ | self._teachers)[name]
+                expert = experts[name]
                 teacher = expert.learns_from
                 found[name] = (
                     expert.condition(X, conditioned(teacher).columns)
-                    if teacher is not None and teacher in self.experts_ | self._teachers
+                    if teacher is not None and teacher in experts
                     else expert.condition(X)
                 )
             return found[name]
