@@ -105,7 +105,7 @@ class TrainingData:
     n_jobs : int, optional
         Threads that may be used, see `MCD`.
     deadline : float, optional
-        Value of `time.monotonic` by which training should end.
+        Value of ``time.monotonic()`` by which training should end.
     verbose : bool
     """
 

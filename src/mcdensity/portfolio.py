@@ -83,7 +83,7 @@ class Portfolio(Expert):
         Names of experts; a dict has their parameters too, such as ``{"quadratic": {"C": 1.0},
         "mixture": {"steps": 500}}``. By default those that are registered for it: "quadratic",
         "mixture", "forest" (from 200 observations on), "stacked" (from 500 on), "flow" (up to 500)
-        and "mlp". What `MCD(effort=...)` asks for may add or leave out some. With more than two
+        and "mlp". What ``MCD(effort=...)`` asks for may add or leave out some. With more than two
         million pairs only those that do not need all pairs at once.
     verbose : bool, default False
 

@@ -101,7 +101,7 @@ class Conditioned(ABC):
     Attributes
     ----------
     columns : ndarray of shape (n, c) or None
-        What experts that learn from this one are told about the rows, see `Expert.learns_from`.
+        What experts that learn from this one are told about the rows, see ``Expert.learns_from``.
     """
 
     columns: Array | None = None

@@ -96,7 +96,7 @@ class NetworkDensity(DensityExpert):
     Parameters
     ----------
     tower : {"two-tower", "mixture", "flow"}
-        See `mcdensity.networks.towers`.
+        See ``mcdensity.networks.towers``.
     members : int, optional
         Networks in the ensemble; by default 3 ("two-tower") or 5 below 5000 observations, else 1.
     size : int, optional
