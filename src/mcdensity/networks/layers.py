@@ -24,6 +24,9 @@ Build = TypeVar("Build", bound=Callable[..., Any])
 # use other kernels for small matrices. Measured with 16 to 128 columns, one and two threads, with
 # and without vector instructions; 169 rows of 16 columns still differed from 1183.
 _LEAST_ROWS = 1024
+# And the last rows, fewer than this, are left to other kernels: 1169 rows of 16 columns differed
+# from 1024 in the last one.
+_ROWS_OF_KERNELS = 64
 
 
 class StackedLinear(nn.Module):
@@ -189,10 +192,11 @@ class StackedNetwork(nn.Module):
         return out
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        """Logits of the body, (members, rows); few rows are padded, see `of_x`."""
+        """Logits of the body, (members, rows); rows are padded, see `of_x`."""
         rows = hidden.shape[1]
-        if rows < _LEAST_ROWS:
-            hidden = nn.functional.pad(hidden, (0, 0, 0, _LEAST_ROWS - rows))
+        missing = max(_LEAST_ROWS - rows, -rows % _ROWS_OF_KERNELS)
+        if missing:
+            hidden = nn.functional.pad(hidden, (0, 0, 0, missing))
         return self.body(hidden)[:, :rows, 0]
 
 
