@@ -60,7 +60,8 @@ def in_parallel(
     if workers < 2:
         return [function(item) for item in items]
     if processes:
-        return joblib.Parallel(n_jobs=workers, backend="loky")(
+        # Large arrays are shared by the processes; what one writes the others do not see.
+        return joblib.Parallel(n_jobs=workers, backend="loky", mmap_mode="c")(
             joblib.delayed(function)(item) for item in items
         )
     controller = ThreadpoolController()

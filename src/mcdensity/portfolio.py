@@ -112,7 +112,9 @@ class Portfolio(Expert):
         if data.marginal is None:
             raise ValueError("auto needs the marginal: fit it through MCD.")
         self._experts: dict[str, Any] = {}
-        self._found: dict[str, tuple[Array, NDArray[np.float32]]] = {}
+        # Of each expert: log-ratios of held-out rows (NaN elsewhere), where a row stands among
+        # these, and log-ratios at points.
+        self._found: dict[str, tuple[Array, Rows, NDArray[np.float32]]] = {}
         self._columns: dict[str, Array] = {}
         units = data.n_observations
         if units < _LEAST_OBSERVATIONS:
@@ -217,9 +219,9 @@ class Portfolio(Expert):
         own = np.full(len(data), np.nan)
         # Relative to the marginal of the same data: one with ties and one without may be compared.
         own[report.rows] = report.log_density - data.held_out_marginal()[report.rows]
-        grid = np.full((len(data), report.log_ratio.shape[1]), np.nan, dtype=np.float32)
-        grid[report.rows] = report.log_ratio
-        self._found[name] = own, grid
+        place = np.zeros(len(data), dtype=np.intp)
+        place[report.rows] = np.arange(len(report.rows))
+        self._found[name] = own, place, report.log_ratio.astype(np.float32)
         self._experts[name] = expert
         if report.columns is not None:
             self._columns[name] = report.columns
@@ -228,7 +230,7 @@ class Portfolio(Expert):
         """Held-out log-densities of the best expert so far."""
         if not self._found:
             return None
-        return max((own for own, _ in self._found.values()), key=np.nanmean) + (
+        return max((own for own, *_ in self._found.values()), key=np.nanmean) + (
             data.held_out_marginal()
         )
 
@@ -236,7 +238,8 @@ class Portfolio(Expert):
         """Rows that all have been judged by; log-ratios (n, experts), and (n, experts, points)."""
         own = np.column_stack([self._found[name][0] for name in names])
         rows = np.asarray(np.isfinite(own).all(axis=1))
-        grid = np.stack([self._found[name][1][rows] for name in names], axis=1)
+        found = (self._found[name] for name in names)
+        grid = np.stack([at_points[place[rows]] for _, place, at_points in found], axis=1)
         return rows, own[rows], np.clip(grid, -LIMIT, LIMIT).astype(np.float64)
 
     def _linear_weights(self, data: TrainingData, names: list[str]) -> dict[str, float]:
