@@ -61,9 +61,11 @@ def in_parallel(
         return [function(item) for item in items]
     if processes:
         # Large arrays are shared by the processes; what one writes the others do not see.
-        return joblib.Parallel(n_jobs=workers, backend="loky", mmap_mode="c")(
-            joblib.delayed(function)(item) for item in items
-        )
+        # One thread in each, whatever the environment says for this process.
+        with joblib.parallel_config("loky", inner_max_num_threads=1):
+            return joblib.Parallel(n_jobs=workers, mmap_mode="c")(
+                joblib.delayed(function)(item) for item in items
+            )
     controller = ThreadpoolController()
 
     def alone(item: Item) -> Any:

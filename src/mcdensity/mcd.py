@@ -90,7 +90,7 @@ class MCD(ConditionalEstimator):
         How much work to do, where `discriminator` leaves the choice. "fast" takes about a fifth of
         the time of "normal"; "best" takes two to three times as long, and gains a little.
     n_jobs : int, optional
-        Threads for fitting several experts, and for predictions; -1: one for each core. From 2000
+        Threads for fitting several experts, and for predictions; -1: one for each core. From 1000
         observations on experts are fitted in processes. By default as many as there are cores, or
         as ``OMP_NUM_THREADS`` says, and one within a worker of joblib. The numbers do not depend
         on it but for rounding.

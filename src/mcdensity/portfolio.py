@@ -35,8 +35,9 @@ Rows = NDArray[np.intp]
 # Each fold is a fifth of the observations.
 _PARTS = 5
 # With so many observations experts are fitted in processes: two threads wait for each other's
-# Python code (5000 rows took 18.8 s instead of 20.7), but starting processes takes seconds.
-_MANY_OBSERVATIONS = 2000
+# Python code. On two cores 1000 and 5000 rows took 7.0 and 18.8 s in threads, 4.4 and 11.1 in
+# processes, and 7.3 and 21.3 on one core. Starting the processes takes another 3.5 s, once.
+_MANY_OBSERVATIONS = 1000
 # Fewer than this may be divided in more than one way, see `Effort`.
 _FEW_OBSERVATIONS = 500
 # With fewer observations weights cannot be learned: the simplest expert is pooled
