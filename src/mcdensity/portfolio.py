@@ -38,8 +38,6 @@ _PARTS = 5
 # Python code. On two cores 1000 and 5000 rows took 7.0 and 18.8 s in threads, 4.4 and 11.1 in
 # processes, and 7.3 and 21.3 on one core. Starting the processes takes another 3.5 s, once.
 _MANY_OBSERVATIONS = 1000
-# Fewer than this may be divided in more than one way, see `Effort`.
-_FEW_OBSERVATIONS = 500
 # With fewer observations weights cannot be learned: the simplest expert is pooled
 # with the marginal.
 _LEAST_OBSERVATIONS = 20
@@ -403,7 +401,7 @@ class _ConditionedPortfolio(Conditioned):
 def _folds(units: int, effort: Effort, rng: np.random.Generator) -> Folds:
     """Divide the observations, and choose those by which all experts are compared."""
     count = next((k for n, k in effort.folds if units < n), 1)
-    ways = effort.ways if units < _FEW_OBSERVATIONS else 1
+    ways = next((k for n, k in effort.ways if units < n), 1)
     part = assign_folds(units, _PARTS, rng, ways)
     fold = np.where(part < count, part, -1)
     scored = np.zeros(units, dtype=bool)
