@@ -7,7 +7,7 @@ import pytest
 
 from mcdensity import MCD, TableEstimator, load, save
 from mcdensity._parallel import in_parallel, worker_count
-from mcdensity.experts.ratio import distilled
+from mcdensity.experts import distilled
 
 
 def rows(n=400, seed=0):

@@ -84,11 +84,3 @@ def test_score_with_bad_weights():
         model.score(X, y, [1, 2])
     with pytest.raises(ValueError, match="zero for all rows"):
         model.score(X, y, np.zeros(60))
-
-
-def test_verbose_shows_progress(capsys):
-    X, y = normal_data(30)
-    model = MCD("mlp", discriminator_params={"steps": 5}, random_state=0, verbose=True)
-    model.fit(X, y)
-    out = capsys.readouterr()
-    assert "training" in out.out + out.err

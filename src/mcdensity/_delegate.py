@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +43,40 @@ class DelegatingEstimator(ConditionalEstimator):
         self.__dict__.pop("conformal_levels_", None)
         if hasattr(estimator, "conformal_levels_"):
             self.conformal_levels_ = estimator.conformal_levels_
+
+    def __getattr__(self, name: str) -> Any:
+        # What the inner estimator learned, such as its weights; called for missing names only.
+        inner = self.__dict__.get("estimator_")
+        if inner is None or name.startswith("_") or not name.endswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(inner, name)
+
+    def distill(self, X: Any = None, random_state: Any = None) -> Self:
+        """Return this model with one small network inside, see `MCD.distill`.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, optional
+            Further rows of the same distribution; no targets are needed.
+        random_state : int, Generator, RandomState or None
+
+        Returns
+        -------
+        A model of this kind, with a further attribute, `distill_loss_`.
+        """
+        check_is_fitted(self)
+        inner: Any = self.estimator_
+        if not hasattr(inner, "distill"):
+            raise TypeError(f"{type(inner).__name__} cannot be distilled; only MCD can.")
+        small = copy.copy(self)
+        small._replace_inner(inner.distill(None if X is None else self._prepare(X), random_state))
+        return small
+
+    def _replace_inner(self, estimator: ConditionalEstimator) -> None:
+        """Take over another model of the same target."""
+        space = self.target_space_
+        self._adopt(estimator)
+        self.target_space_ = space
 
     def _check_predict(self, X: Any) -> Array:
         check_is_fitted(self)

@@ -31,6 +31,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file in it.")
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is a device or a pipe, and cannot be replaced; name a file.")
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_strays(path)
     try:

@@ -30,7 +30,8 @@ _KNOWN = {
     "mcdensity.mcd": ("MCD",),
     "mcdensity.networks.glu": ("glu",),
     "mcdensity.networks.layers": (
-        "StackedBatchNorm", "StackedDropout", "StackedLinear", "StackedNetwork",
+        "StackedAlphaDropout", "StackedBatchNorm", "StackedDropout", "StackedLinear",
+        "StackedNetwork",
     ),
     "mcdensity.networks.mlp": ("mlp", "mlp_plain"),
     "mcdensity.networks.parameters": ("ParameterNetwork",),

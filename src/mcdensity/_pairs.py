@@ -43,7 +43,7 @@ def group_codes(groups: ArrayLike, X: NDArray[np.float64]) -> NDArray[np.intp]:
     if not same.all():
         bad = groups[int(np.argmin(same.all(axis=1)))]
         raise ValueError(
-            f"groups: the rows of group {bad!r} have different x. A group is one observation x "
+            f"groups: the rows of group {bad} have different x. A group is one observation x "
             "with several targets; give rows of different x different groups."
         )
     return codes

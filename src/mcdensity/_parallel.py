@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import joblib
@@ -11,6 +12,10 @@ from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController
 
 __all__ = ["in_parallel", "worker_count"]
+
+# Larger arrays are shared by processes, smaller ones copied: to remove the files of shared ones
+# often takes joblib a whole second.
+_LARGE = "64M"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -27,7 +32,7 @@ def worker_count(n_jobs: int | None) -> int:
     backend, jobs = get_active_backend()
     if backend.nesting_level:
         return 1
-    if jobs not in (None, 1):
+    if jobs is not None:
         return joblib.effective_n_jobs(jobs)
     cores = joblib.cpu_count()
     asked = os.environ.get("OMP_NUM_THREADS", "")
@@ -43,8 +48,8 @@ def in_parallel(
 ) -> list[Result]:
     """Apply a function to each item; the results come in the order of the items.
 
-    In threads libraries that would start threads of their own use one in each of ours. That is a
-    setting of the thread, not of the process.
+    In threads, of which there may be one, libraries that use OpenMP, if they have been imported
+    before, use one thread in each of ours. That is a setting of the thread, not of the process.
 
     Parameters
     ----------
@@ -57,13 +62,18 @@ def in_parallel(
     """
     items = list(items)
     workers = min(worker_count(n_jobs), len(items))
-    if workers < 2:
+    if len(items) < 2:
         return [function(item) for item in items]
-    if processes:
-        # Large arrays are shared by the processes; what one writes the others do not see.
-        # One thread in each, whatever the environment says for this process.
-        with joblib.parallel_config("loky", inner_max_num_threads=1):
-            return joblib.Parallel(n_jobs=workers, mmap_mode="c")(
+    if processes and workers > 1:
+        # What one process writes into a shared array the others do not see.
+        # One thread in each, whatever the environment says for this process. Another backend of
+        # the user's, such as Dask's, is left as it is.
+        usual = type(get_active_backend()[0]).__name__ == "LokyBackend"
+        config: Any = (
+            joblib.parallel_config("loky", inner_max_num_threads=1) if usual else nullcontext()
+        )
+        with config:
+            return joblib.Parallel(n_jobs=workers, mmap_mode="c", max_nbytes=_LARGE)(
                 joblib.delayed(function)(item) for item in items
             )
     controller = ThreadpoolController()
@@ -72,6 +82,9 @@ def in_parallel(
         with controller.limit(limits=1, user_api="openmp"):
             return function(item)
 
+    if workers < 2:
+        with controller.limit(limits=1, user_api="openmp"):
+            return [function(item) for item in items]
     return joblib.Parallel(n_jobs=workers, backend="threading")(
         joblib.delayed(alone)(item) for item in items
     )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mcdensity._effort import EFFORTS, Effort
 from mcdensity._folds import assign_folds
+from mcdensity._progress import SILENT, Reporter
 from mcdensity._validation import as_generator
 from mcdensity.contrast import ContrastSet, build_contrast
 from mcdensity.target import InnerMarginal
@@ -27,7 +28,7 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 
-class OutOfTimeError(RuntimeError):
+class OutOfTimeError(TimeoutError):
     """The time budget ran out before anything useful was learned."""
 
 
@@ -106,7 +107,8 @@ class TrainingData:
         Threads that may be used, see `MCD`.
     deadline : float, optional
         Value of ``time.monotonic()`` by which training should end.
-    verbose : bool
+    report : Reporter
+        Where an expert says how far it is.
     """
 
     X: Array
@@ -125,7 +127,7 @@ class TrainingData:
     effort: Effort = EFFORTS["normal"]
     n_jobs: int | None = 1
     deadline: float | None = None
-    verbose: bool = False
+    report: Reporter = SILENT
 
     def __len__(self) -> int:
         return len(self.X)

@@ -7,6 +7,7 @@ standardised in `_inputs`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 
@@ -23,8 +24,14 @@ from mcdensity._inputs import (
     check_grid,
     check_quantiles,
 )
-from mcdensity._parallel import in_parallel
-from mcdensity._validation import as_generator, check_integer, check_probability, check_weights
+from mcdensity._parallel import in_parallel, worker_count
+from mcdensity._validation import (
+    as_generator,
+    check_integer,
+    check_probability,
+    check_weights,
+    refuse_masked,
+)
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
 from mcdensity.target import reference_knots
 
@@ -32,6 +39,9 @@ __all__ = ["ConditionalEstimator"]
 
 Array = NDArray[np.float64]
 
+# With this many seconds of work on one core predictions are made in processes, since threads wait
+# for each other's Python code; to start processes takes about 3.5 s, once.
+_LONG = 4.0
 # Densities computed at once, rows times points: the arrays of a block then stay in the cache.
 _BLOCK = 1 << 17
 _MIN_ROWS = 4
@@ -78,7 +88,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         need less memory, since they work in blocks.
         """
         X = self._check_predict(X)
-        parts = self._in_blocks(X, lambda d, rows: d)
+        parts = self._in_blocks(X, lambda d, rows: d, keep=True)
         return parts[0]._joined(parts[1:]) if len(parts) > 1 else parts[0]
 
     def pdf_from_X(self, X: ArrayLike, y_grid: ArrayLike) -> Array:  # noqa: N802
@@ -311,6 +321,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         kept, weight = check_weights(sample_weight, len(X))
         extra: dict[str, Any] = {}
         if groups is not None:
+            refuse_masked("groups", groups)
             groups = np.asarray(groups)
             if groups.shape != (len(X),):
                 raise ValueError(
@@ -372,13 +383,27 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         X: Array,
         function: Callable[[ConditionalDistribution, slice], Any],
         points: int = 0,
+        keep: bool = False,
     ) -> list[Any]:
-        """Apply a function to the distributions of each block of rows, in threads."""
-        return in_parallel(
-            lambda rows: function(self._in_caller_units(X[rows]), rows),
-            self._blocks(len(X), points),
-            self._threads(),
-        )
+        """Apply a function to the distributions of each block of rows, on several cores.
+
+        In threads; if that takes long, and the results are small, in processes.
+        """
+
+        def work(rows: slice) -> Any:
+            return function(self._in_caller_units(X[rows]), rows)
+
+        first, *others = self._blocks(len(X), points)
+        start = time.perf_counter()
+        out = [work(first)]
+        seconds, workers = (time.perf_counter() - start) * len(others), self._threads()
+        if keep or seconds < _LONG:
+            return out + in_parallel(work, others, workers)
+        # A process has to be sent the model, so that each gets all its blocks at once.
+        size = -(-len(others) // worker_count(workers))
+        shares = [others[i : i + size] for i in range(0, len(others), size)]
+        found = in_parallel(lambda share: [*map(work, share)], shares, workers, processes=True)
+        return out + [result for share in found for result in share]
 
     def _threads(self) -> int | None:
         """How many threads predictions may use."""

@@ -19,14 +19,15 @@ from mcdensity._effort import EFFORTS
 from mcdensity._folds import assign_folds
 from mcdensity._pairs import group_codes
 from mcdensity._parallel import in_parallel
+from mcdensity._progress import showing
 from mcdensity._validation import as_generator
-from mcdensity.data import TrainingData
+from mcdensity.data import OutOfTimeError, TrainingData
 from mcdensity.discriminators import make_discriminator
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
 from mcdensity.distribution.against import inner_probabilities
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.experts.base import ConditionedRatio, DensityExpert, RatioExpert
-from mcdensity.experts.ratio.distilled import DistilledRatio, distill
+from mcdensity.experts.distilled import Distilled, distill
 from mcdensity.marginals import fit_held_out, get_marginal
 from mcdensity.target import InnerMarginal
 
@@ -37,6 +38,8 @@ Array = NDArray[np.float64]
 # What `ratio="auto"` chooses from, spread over the range that the paper studies.
 _RATIOS = (0.02, 0.05, 0.15, 0.5)
 _FOLDS = 3
+# A fit needs a positive time budget; with this one nothing is trained.
+_LEAST_SECONDS = 1e-3
 # Rows that a model keeps, in single precision, so that it can be distilled: 400 kB for 20 columns.
 _MOST_KEPT = 5000
 
@@ -149,7 +152,11 @@ class MCD(ConditionalEstimator):
         "verbose": ["boolean"],
         "time_budget": [Interval(Real, 0, None, closed="neither"), None],
         "effort": [StrOptions(set(EFFORTS))],
-        "n_jobs": [Integral, None],
+        "n_jobs": [
+            Interval(Integral, None, -1, closed="right"),
+            Interval(Integral, 1, None, closed="left"),
+            None,
+        ],
     }
 
     def __init__(
@@ -232,7 +239,14 @@ class MCD(ConditionalEstimator):
         ratio = self.ratio
         if isinstance(ratio, str):
             ratio = self._choose_ratio(
-                X, y, sample_weight, groups, rng, X_unlabeled=X_unlabeled, y_marginal=y_marginal
+                X,
+                y,
+                sample_weight,
+                groups,
+                rng,
+                deadline,
+                X_unlabeled=X_unlabeled,
+                y_marginal=y_marginal,
             )
         space = self.target_space_
         targets, weights = y, sample_weight
@@ -263,14 +277,14 @@ class MCD(ConditionalEstimator):
             effort=EFFORTS[self.effort],
             n_jobs=self.n_jobs,
             deadline=deadline,
-            verbose=self.verbose,
         )
         if not isinstance(expert, DensityExpert):
             contrast = data.contrast()
             self.ratio_ = contrast.ratio
             self.contrast_size_ = len(contrast)
             self.construction_ = contrast.construction
-        expert.fit(data)
+        with showing(self.verbose, f"Fitting MCD to {len(X):,} rows") as report:
+            expert.fit(data.but(report=report))
         self.discriminator_ = expert
         # A bounded sample of the rows, for `distill`.
         kept = rng.permutation(len(X))[:_MOST_KEPT]
@@ -285,9 +299,13 @@ class MCD(ConditionalEstimator):
         sample_weight: Array | None,
         groups: NDArray[Any] | None,
         rng: np.random.Generator,
+        deadline: float | None,
         **extra: Array | None,
     ) -> float:
-        """Choose the ratio by cross-validated log-likelihood; a group stays on one side."""
+        """Choose the ratio by cross-validated log-likelihood; a group stays on one side.
+
+        With a time budget all fits get the same share of it, and the last one, to all rows, two.
+        """
         unit = np.arange(len(y)) if groups is None else group_codes(groups, X)
         units = int(unit.max()) + 1
         seed = int(rng.integers(2**31 - 1))
@@ -299,17 +317,28 @@ class MCD(ConditionalEstimator):
         if any(np.ptp(y[train]) == 0 for train, _ in folds):
             return 0.05
         weight = np.ones(len(y)) if sample_weight is None else sample_weight
-        for ratio in _RATIOS:
-            if ratio <= _FOLDS / ((_FOLDS - 1) * units):
-                continue  # fewer broken pairs than that ratio needs
-            model = clone(self).set_params(ratio=ratio, normalize=True, random_state=seed)
+        # Others need more broken pairs than there are.
+        ratios = [r for r in _RATIOS if r > _FOLDS / ((_FOLDS - 1) * units)]
+        left = len(ratios) * _FOLDS + 2
+        for ratio in ratios:
+            model = clone(self).set_params(
+                ratio=ratio, normalize=True, random_state=seed, verbose=False
+            )
             total = 0.0
-            for train, test in folds:
-                part = None if groups is None else groups[train]
-                model.fit(X[train], y[train], weight[train], groups=part, **extra)
-                total += float(model.logpdf(X[test], y[test]) @ weight[test])
+            try:
+                for train, test in folds:
+                    part = None if groups is None else groups[train]
+                    if deadline is not None:
+                        share = (deadline - time.monotonic()) / left
+                        model.set_params(time_budget=max(share, _LEAST_SECONDS))
+                    left -= 1
+                    model.fit(X[train], y[train], weight[train], groups=part, **extra)
+                    total += float(model.logpdf(X[test], y[test]) @ weight[test])
+            except OutOfTimeError:
+                break  # the ratios so far have scores
             self.ratio_scores_[ratio] = total / weight.sum()
-        return max(self.ratio_scores_, key=self.ratio_scores_.__getitem__)
+        scores = self.ratio_scores_ or {0.05: 0.0}
+        return max(scores, key=scores.__getitem__)
 
     def _log_ratio(self, X: Array) -> Callable[[Array, NDArray[np.intp] | None], Array]:
         """Condition on rows; return log f(y|x) / f_Y(y) at standardised y as a function.
@@ -375,6 +404,12 @@ class MCD(ConditionalEstimator):
                 "Fit it again."
             )
         more = None if X is None else self._check_predict(X)
+        for name, rows in (("the training data", self._kept_rows), ("X", more)):
+            if rows is not None and np.isnan(rows).any():
+                raise ValueError(
+                    f"distill: {name} have missing values, which the small network does not take. "
+                    "Use MCD within TableEstimator, which fills them in."
+                )
         knots = self.marginal_.cdf(self._knots)
         u = np.unique(np.concatenate([[0.0], knots, [1.0]]))
         points = self.marginal_.ppf(inner_probabilities(u))
@@ -398,12 +433,12 @@ class MCD(ConditionalEstimator):
         # Intervals that held-out rows adjusted were adjusted for the other model.
         small.__dict__.pop("conformal_levels_", None)
         small.discriminator_, small.distill_loss_ = expert, expert.loss_
-        for name in ("weights_", "ratio_", "contrast_size_", "construction_"):
+        for name in ("weights_", "ratio_", "ratio_scores_", "contrast_size_", "construction_"):
             small.__dict__.pop(name, None)
         return small
 
     def _distribution(self, X: Array) -> ConditionalDistribution:
-        if isinstance(self.discriminator_, DistilledRatio):
+        if isinstance(self.discriminator_, Distilled):
             return self.discriminator_.distribution(X, self.marginal_)
         log_ratio = self._log_ratio(X)
         return GridDistribution.from_log_density(
@@ -424,6 +459,8 @@ class MCD(ConditionalEstimator):
         return self.normalize
 
     def _allows_nan(self) -> bool:
+        if hasattr(self, "distill_loss_"):
+            return False
         try:
             return make_discriminator(self.discriminator, self.discriminator_params).allows_nan()
         except (ImportError, TypeError, ValueError):

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from functools import cached_property, partial
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.special import logsumexp
 from mcdensity._effort import EFFORTS, Effort
 from mcdensity._mixing import best_weights, mixture_weights, pool_gains, pooling_exponents
 from mcdensity._parallel import in_parallel, worker_count
+from mcdensity._progress import showing
 from mcdensity.data import Folds, OutOfTimeError, TrainingData, assign_folds
 from mcdensity.experts.base import (
     Conditioned,
@@ -119,29 +121,35 @@ class Portfolio(Expert):
         if units < _LEAST_OBSERVATIONS:
             self._fit_too_few(names, data)
             return FitReport.empty()
-        data = data.but(
-            folds=_folds(units, data.effort, data.random_state),
-            verbose=self.verbose or data.verbose,
-        )
+        data = data.but(folds=_folds(units, data.effort, data.random_state))
         self._untied = data.without_ties()
-        names = [name for name in names if not self._is_unsuited(name, data)]
+        names = self._teachers_first([n for n in names if not self._is_unsuited(n, data)])
         # Each has random numbers of its own, whoever is fitted before it.
         seeds = data.random_state.integers(2**63, size=len(names))
         self._seeds = dict(zip(names, seeds.tolist(), strict=True))
+        with showing(self.verbose, "Fitting", data.report) as report:
+            report.expect({name: 0.1 if get_expert(name).quick else 1.0 for name in names})
+            self._consider_all(names, data.but(report=report))
+        self._found = {name: self._found[name] for name in names if name in self._found}
+        self._finish(data)
+        return FitReport.empty()
+
+    def _consider_all(self, names: list[str], data: TrainingData) -> None:
+        """Fit the experts, side by side where that is possible."""
+        self._untied = self._untied.but(report=data.report)
         chains = self._chains(names)
         if data.deadline is None and worker_count(data.n_jobs) > 1 and len(chains) > 1:
+            processes = data.n_observations >= _MANY_OBSERVATIONS
             self._untied = self._untied.but(n_jobs=1)
+            if not processes:
+                import_module("torch")  # before threads are limited in what they use
             fit_chain = partial(_fit_chain, self, data.but(n_jobs=1))
-            processes = units >= _MANY_OBSERVATIONS
             for found in in_parallel(fit_chain, chains, data.n_jobs, processes=processes):
                 for mine, theirs in zip(self._parts(), found, strict=True):
                     mine.update(theirs)
         else:
             for i, name in enumerate(names):
                 self._consider(name, data, len(names) - i)
-        self._found = {name: self._found[name] for name in names if name in self._found}
-        self._finish(data)
-        return FitReport.empty()
 
     def _parts(self) -> tuple[dict[str, Any], ...]:
         """What `_consider` learns."""
@@ -154,15 +162,27 @@ class Portfolio(Expert):
         usual one: a learner of the user's may not be made for threads.
         """
         experts = {name: self._new(name) for name in names}
-        usual = set(names) <= set(portfolio_names())
+        usual = all(type(e).__module__.startswith("mcdensity.") for e in experts.values())
         if not usual or not all(e.holds_out or e.quick for e in experts.values()):
             return [names]
-        chains = {name: [name] for name in names if experts[name].learns_from not in names}
-        for name in names:
-            if name not in chains:
-                chains[experts[name].learns_from].append(name)
+        chains: dict[str, list[str]] = {}
+        for name in names:  # teachers come first
+            teacher = experts[name].learns_from
+            chain = next((c for c in chains.values() if teacher in c), None)
+            if chain is None:
+                chain = chains[name] = []
+            chain.append(name)
         # Long ones first, so that no thread waits.
         return sorted(chains.values(), key=lambda chain: experts[chain[0]].quick)
+
+    def _teachers_first(self, names: list[str]) -> list[str]:
+        """Put experts behind those that they learn from."""
+
+        def depth(name: str) -> int:
+            teacher = self._new(name).learns_from
+            return 1 + depth(teacher) if teacher in names else 0
+
+        return sorted(names, key=depth)
 
     def _fit_too_few(self, names: list[str], data: TrainingData) -> None:
         """Fit one expert, and trust it more with more observations."""
@@ -201,7 +221,9 @@ class Portfolio(Expert):
         expert = self._new(name)
         if isinstance(expert, DensityExpert):
             data = self._untied
-        data = data.but(random_state=np.random.default_rng(self._seeds[name]))
+        data = data.but(
+            random_state=np.random.default_rng(self._seeds[name]), report=data.report.part(name)
+        )
         if expert.learns_from in self._columns:
             data = data.but(columns=self._columns[expert.learns_from])
         if self._experts and left < np.inf:
@@ -209,10 +231,13 @@ class Portfolio(Expert):
             data = data.but(deadline=time.monotonic() + left / remaining)
         if not expert.holds_out:
             expert = CrossFitted(expert, self._best(data))
+        data.report(0)
         try:
             report = expert.fit(data)
         except OutOfTimeError:
             return
+        finally:
+            data.report(1)
         if getattr(expert, "given_up_", False):
             return
         own = np.full(len(data), np.nan)
@@ -229,7 +254,7 @@ class Portfolio(Expert):
         """Held-out log-densities of the best expert so far."""
         if not self._found:
             return None
-        return max((own for own, *_ in self._found.values()), key=np.nanmean) + (
+        return max((own for own, *_ in list(self._found.values())), key=np.nanmean) + (
             data.held_out_marginal()
         )
 

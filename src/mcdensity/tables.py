@@ -6,7 +6,6 @@ that what was done to the training table is done to every later one.
 
 from __future__ import annotations
 
-import copy
 import difflib
 import re
 import warnings
@@ -275,29 +274,6 @@ class TableEstimator(DelegatingEstimator):
         self.n_features_in_ = preparation.n_features_in_
         self.seen_ = np.sort(_row_hashes(preparation.transform(X), y))[:_SKETCH]
         return self
-
-    def distill(self, X: Any = None, random_state: Any = None) -> TableEstimator:
-        """Return this model with one small network inside, see `MCD.distill`.
-
-        Parameters
-        ----------
-        X : DataFrame, optional
-            Further rows of the same distribution; no targets are needed.
-        random_state : int, Generator, RandomState or None
-
-        Returns
-        -------
-        TableEstimator
-            With a further attribute, `distill_loss_`.
-        """
-        check_is_fitted(self)
-        if not hasattr(self.estimator_, "distill"):
-            raise TypeError(f"{type(self.estimator_).__name__} cannot be distilled; only MCD can.")
-        small = copy.copy(self)
-        more = None if X is None else self._prepare(X)
-        small._adopt(self.estimator_.distill(more, random_state))
-        small.distill_loss_ = small.estimator_.distill_loss_
-        return small
 
     def share_seen(self, X: pd.DataFrame, y: ArrayLike) -> float:
         """Estimate the share of these rows that were used in `fit`.

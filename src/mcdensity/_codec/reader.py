@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,10 @@ class Reader:
         if not isinstance(cls, type) or is_module_class(cls):
             raise ModelFileError(f"its content names {value['class']!r} where a class belongs.")
         out: Any = object.__new__(cls)
+        if hasattr(cls, "_get_param_names"):
+            # Parameters that the version that wrote the file did not have.
+            parameters = signature(cls).parameters
+            vars(out).update({n: parameters[n].default for n in cls._get_param_names()})
         vars(out).update(self._state(value["state"]))
         return out
 

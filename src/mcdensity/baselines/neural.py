@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mcdensity._progress import showing
 from mcdensity._validation import as_generator, check_integer, check_number
 from mcdensity.data import HeldOut, TrainingData
 from mcdensity.estimator import ConditionalEstimator
@@ -81,7 +82,12 @@ class NeuralEstimator(ConditionalEstimator):
         self._x_limits = X.min(axis=0) - margin, X.max(axis=0) + margin
         device = choose_device(self.device)
         spread = float(y.std())  # 1, except for methods that leave out far outliers
-        with seeded(int(rng.integers(2**31))), torch.enable_grad():
+        text = f"Training {type(self).__name__}"
+        with (
+            seeded(int(rng.integers(2**31)), shared=True),
+            torch.enable_grad(),
+            showing(self.verbose, text) as report,
+        ):
             module = self._build(X.shape[1], members * len(levels), y, sample_weight)
             module = module.to(device=device, dtype=torch.float32)
             training = EnsembleTraining(
@@ -102,7 +108,7 @@ class NeuralEstimator(ConditionalEstimator):
                 steps=int(self.steps or np.clip(400 * (n / 100) ** 0.4, 200, 2500)),
                 learning_rate=self.learning_rate,
                 weight_decay=self.weight_decay,
-                verbose=self.verbose,
+                report=report,
             )
             chosen = 0
             if held_out is not None:

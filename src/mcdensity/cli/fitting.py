@@ -41,17 +41,23 @@ def fit(
     effort: Annotated[
         str | None, typer.Option(help="fast, normal (the default) or best (mcd only).")
     ] = None,
+    n_jobs: Annotated[
+        int | None, typer.Option(help="Cores to use (mcd only); by default all.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Learn the distribution of a column given the others, and write a model file."""
     from mcdensity.persistence import save
-    from mcdensity.tables import TableEstimator, read_table
+    from mcdensity.tables import TableEstimator, read_table, write_table
 
+    if seed < 0:
+        raise ValueError(f"--seed must not be negative, got {seed}.")
     if not 0 <= hold_out < 1:
         raise ValueError(f"--hold-out must lie in [0, 1), got {hold_out:g}.")
     if output.is_dir():
         raise IsADirectoryError(f"{output} is a folder; name a file in it.")
-    estimator = TableEstimator(_make_estimator(model, seed, time_budget, effort))
+    asked = {"time_budget": time_budget, "effort": effort, "n_jobs": n_jobs}
+    estimator = TableEstimator(_make_estimator(model, seed, **asked))
     table = read_table(data)
     table, y = take_target(table, target)
     notes = []
@@ -62,16 +68,21 @@ def fit(
     held_out = None
     if hold_out:
         held_out = output.with_name(f"{output.stem}-held-out.csv")
-        table, y, n_held_out = _hold_out(table, y, hold_out, seed, held_out)
-    weights = None if weight is None else find_column(table, weight, "weights").astype(float)
+        aside, table, y = _divide(table, y, hold_out, seed)
     unused = [*split_list(drop), *([weight] if weight else [])]
     for name in unused:
+        if name == target:
+            raise ValueError(
+                f"{name!r} is the target; it can be neither dropped nor used as weights."
+            )
         find_column(table, name, "to drop")
+    weights = None if weight is None else _numbers(table[weight])
     table = table.drop(columns=unused)
-    with working(f"Fitting {model} to {len(y):,} rows"):
-        estimator.fit(table, y, weights)
+    _fit_shown(estimator, table, y, weights, f"Fitting {model} to {len(y):,} rows")
     left_out = estimator.preparation_.left_out_
     notes += [f"Column {name!r} is left out: {why}." for name, why in left_out.items()]
+    if held_out is not None:
+        write_table(aside, held_out)
     with working("Writing the model"):
         save(estimator, output)
     if as_json:
@@ -83,29 +94,55 @@ def fit(
         typer.echo(note)
     typer.echo(f"Fitted {model} to {len(y):,} rows and {len(table.columns)} columns: {output}")
     if held_out is not None:
-        typer.echo(f"Held out {n_held_out:,} rows: {held_out}")
+        typer.echo(f"Held out {len(aside):,} rows: {held_out}")
 
 
-def _hold_out(
-    table: pd.DataFrame, y: pd.Series, share: float, seed: int, path: Path
-) -> tuple[pd.DataFrame, pd.Series, int]:
-    """Write a random share of the rows to a file; return the others, and how many were written."""
+def _fit_shown(estimator: Any, table: pd.DataFrame, y: pd.Series, weights: Any, text: str) -> None:
+    """Fit, and show how far it is and how long it will still take, where the model knows that."""
+    inner = estimator.estimator
+    if "verbose" not in inner.get_params():
+        with working(text):
+            estimator.fit(table, y, weights)
+        return
+    estimator.set_params(estimator__verbose=True)
+    estimator.fit(table, y, weights)
+    estimator.set_params(estimator__verbose=False)
+    estimator.estimator_.set_params(verbose=False)
+
+
+def _divide(
+    table: pd.DataFrame, y: pd.Series, share: float, seed: int
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.Series]:
+    """Return a random share of the rows, with their targets, and the others."""
     import numpy as np
-
-    from mcdensity.tables import write_table
 
     order = np.random.default_rng(seed).permutation(len(y))
     cut = round(share * len(y))
-    if cut == 0:
-        raise ValueError(f"--hold-out {share:g} of {len(y)} rows selects no row.")
+    if not 0 < cut < len(y) - 1:
+        raise ValueError(
+            f"--hold-out {share:g} of {len(y)} rows leaves {cut} to hold out and {len(y) - cut} to "
+            "learn from; choose another share."
+        )
     chosen, rest = np.sort(order[:cut]), np.sort(order[cut:])
-    write_table(table.iloc[chosen].assign(**{str(y.name): y.iloc[chosen]}), path)
-    return table.iloc[rest], y.iloc[rest], cut
+    aside = table.iloc[chosen].assign(**{str(y.name): y.iloc[chosen]})
+    return aside, table.iloc[rest], y.iloc[rest]
 
 
-def _make_estimator(
-    name: str, seed: int, time_budget: float | None, effort: str | None
-) -> ConditionalEstimator:
+def _numbers(weights: pd.Series) -> pd.Series:
+    """Return a column of weights as numbers."""
+    import pandas as pd
+
+    found = pd.to_numeric(weights, errors="coerce")
+    if found.isna().any():
+        first = found.isna().idxmax()
+        raise ValueError(
+            f"--weight: the column {weights.name!r} must hold numbers, got {weights[first]!r} (row "
+            f"{first})."
+        )
+    return found.astype(float)
+
+
+def _make_estimator(name: str, seed: int, **asked: Any) -> ConditionalEstimator:
     from mcdensity._effort import EFFORTS
     from mcdensity.baselines import get_estimator, list_estimators
     from mcdensity.discriminators import list_discriminators
@@ -113,11 +150,13 @@ def _make_estimator(
     from mcdensity.tables import nearest
 
     method, _, discriminator = name.lower().partition(":")
+    time_budget, effort = asked["time_budget"], asked["effort"]
+    if asked["n_jobs"] == 0:
+        raise ValueError("--n-jobs must not be 0.")
     if time_budget is not None and not 0 < time_budget < float("inf"):
         raise ValueError(f"--time-budget must be a positive number of seconds, got {time_budget}.")
     if effort is not None and effort not in EFFORTS:
         raise ValueError(f"--effort must be one of {', '.join(EFFORTS)}, got {effort!r}.")
-    asked: dict[str, Any] = {"time_budget": time_budget, "effort": effort}
     asked = {option: value for option, value in asked.items() if value is not None}
     if method == "mcd" and (not discriminator or discriminator in list_discriminators()):
         options: dict[str, Any] = {"random_state": seed}

@@ -70,6 +70,7 @@ class CrossFitted(Expert):
         found: list[FitReport] = []
         for k in range(count):
             part = data.part(fold != k)
+            part.report = data.report.within(k / count, (k + 1) / count)
             if data.deadline is not None:
                 part.deadline = time.monotonic() + data.seconds_left() / (count - k)
             try:

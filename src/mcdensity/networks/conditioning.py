@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,16 @@ class DensityTraining(EnsembleTraining):
         return ratio[:, 0], ratio[:, 1:]
 
 
+# Fitted networks in double precision; an entry goes with its network.
+_doubles: weakref.WeakKeyDictionary[nn.Module, nn.Module] = weakref.WeakKeyDictionary()
+
+
+def _double(module: nn.Module) -> nn.Module:
+    if module not in _doubles:
+        _doubles[module] = copy.deepcopy(module).double()
+    return _doubles[module]
+
+
 def condition_on(
     module: nn.Module,
     X: NDArray[np.float64],
@@ -106,7 +117,7 @@ def condition_on(
     tower: Any = module
     # In double precision: single precision products of few rows are summed in another order than
     # those of many, and a row's output must not depend on the other rows.
-    exact: Any = copy.deepcopy(tower).double()
+    exact: Any = _double(tower)
     stack = next(tower.parameters()).shape[0]
     with torch.inference_mode():
         x = torch.as_tensor(X).expand(stack, -1, -1)

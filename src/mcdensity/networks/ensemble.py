@@ -133,7 +133,7 @@ class EnsembleTraining:
         steps: int,
         learning_rate: float,
         weight_decay: float,
-        verbose: bool = False,
+        report: Callable[[float], None] | None = None,
         inner: int = 1,
         seconds: float = math.inf,
     ) -> int:
@@ -145,6 +145,6 @@ class EnsembleTraining:
             steps=steps,
             learning_rate=learning_rate,
             weight_decay=weight_decay,
-            verbose=verbose,
+            report=report,
             seconds=seconds,
         )

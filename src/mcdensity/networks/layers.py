@@ -15,7 +15,10 @@ from torch import Tensor, nn
 
 from mcdensity.networks.random import generator
 
-__all__ = ["StackedBatchNorm", "StackedDropout", "StackedLinear", "StackedNetwork", "stacked"]
+__all__ = [
+    "StackedAlphaDropout", "StackedBatchNorm", "StackedDropout", "StackedLinear", "StackedNetwork",
+    "stacked",
+]  # fmt: skip
 
 Build = TypeVar("Build", bound=Callable[..., Any])
 
@@ -27,6 +30,8 @@ _LEAST_ROWS = 1024
 # And the last rows, fewer than this, are left to other kernels: 1169 rows of 16 columns differed
 # from 1024 in the last one.
 _ROWS_OF_KERNELS = 64
+# The limit of SELU at minus infinity.
+_LEAST_SELU = -1.7580993408473766
 
 
 class StackedLinear(nn.Module):
@@ -103,6 +108,22 @@ class StackedDropout(nn.Module):
         chance = torch.rand(x.shape[1:], device=x.device, generator=generator(x.device))
         keep = chance >= self.share
         return x * (keep.to(x.dtype) / (1 - self.share))
+
+
+class StackedAlphaDropout(nn.Module):
+    """Dropout that keeps mean and variance of units with the SELU activation."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        """In training set a random share of the features to the least value of SELU."""
+        if not self.training or self.share == 0:
+            return x
+        kept = torch.rand(x.shape, device=x.device, generator=generator(x.device)) >= self.share
+        scale = ((1 - self.share) * (1 + self.share * _LEAST_SELU**2)) ** -0.5
+        return scale * (torch.where(kept, x, _LEAST_SELU) - self.share * _LEAST_SELU)
 
 
 class StackedNetwork(nn.Module):

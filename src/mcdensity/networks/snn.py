@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from mcdensity.networks.layers import StackedLinear, StackedNetwork, stacked
+from mcdensity.networks.layers import StackedAlphaDropout, StackedLinear, StackedNetwork, stacked
 
 __all__ = ["snn"]
 
@@ -23,6 +23,6 @@ def snn(
     for i in range(depth):
         if i:
             body.append(StackedLinear(members, width, width, lecun=True))
-        body += [nn.SELU(), nn.AlphaDropout(dropout)]
+        body += [nn.SELU(), StackedAlphaDropout(dropout)]
     body.append(StackedLinear(members, width, 1, lecun=True))
     return StackedNetwork(StackedLinear(members, n_inputs, width, lecun=True), nn.Sequential(*body))

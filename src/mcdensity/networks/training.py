@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +33,7 @@ def train(
     learning_rate: float,
     weight_decay: float,
     clip: float = 5.0,
-    verbose: bool = False,
+    report: Callable[[float], None] | None = None,
     seconds: float = math.inf,
 ) -> int:
     """Train a module, or several that are stacked, and leave the best weights in it.
@@ -59,8 +57,8 @@ def train(
     weight_decay : float
     clip : float
         Largest norm of a gradient.
-    verbose : bool
-        Whether to show a progress bar.
+    report : callable, optional
+        Told, after each step, which share of the steps has been taken.
     seconds : float
         How long it may take: the budget of steps is cut to what fits. Where too few fit, it raises
         an `OutOfTimeError`.
@@ -83,21 +81,21 @@ def train(
     every = max(1, steps // _EVALUATIONS)
     keeper = _BestWeights(module)
     since_gain = taken = 0
-    with _progress(steps, verbose) as advance:
-        for taken in range(1, steps + 1):
-            module.train()
-            _step(optimizer, loss(), parameters, clip)
-            schedule.step()
-            if score is not None and (taken % every == 0 or taken == steps):
-                module.eval()
-                with torch.no_grad():
-                    gained = keeper.keep(score())
-                since_gain = 0 if gained or taken < 0.3 * steps else since_gain + 1
-                if since_gain >= _PATIENCE:
-                    break
-            if time.monotonic() > end:
+    for taken in range(1, steps + 1):
+        module.train()
+        _step(optimizer, loss(), parameters, clip)
+        schedule.step()
+        if score is not None and (taken % every == 0 or taken == steps):
+            module.eval()
+            with torch.no_grad():
+                gained = keeper.keep(score())
+            since_gain = 0 if gained or taken < 0.3 * steps else since_gain + 1
+            if since_gain >= _PATIENCE:
                 break
-            advance()
+        if time.monotonic() > end:
+            break
+        if report is not None:
+            report(taken / steps)
     keeper.restore()
     module.eval()
     return taken
@@ -128,7 +126,7 @@ def _affordable_steps(module: nn.Module, loss: Callable[[], Tensor], seconds: fl
     pace = (time.monotonic() - start) / _PILOT_STEPS
     steps = int(_STEP_SHARE * seconds / pace)
     if steps < _LEAST_STEPS:
-        raise OutOfTimeError("Too little time is left to train a network.")
+        raise OutOfTimeError("Too little time is left to train a network; allow more time_budget.")
     return steps
 
 
@@ -173,27 +171,3 @@ def choose_device(device: str) -> torch.device:
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f'device={device!r}, but torch finds no GPU here; use "auto" or "cpu".')
     return chosen
-
-
-@contextmanager
-def _progress(total: int, verbose: bool) -> Iterator[Callable[[], None]]:
-    """Show the progress of training: with rich where it is installed, else as a line of text."""
-    if not verbose:
-        yield lambda: None
-        return
-    try:
-        from rich.progress import Progress
-    except ImportError:
-        done = 0
-
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            sys.stderr.write(f"\rtraining: {done}/{total} steps")
-
-        yield advance
-        sys.stderr.write("\n")
-        return
-    with Progress() as bar:
-        task = bar.add_task("training", total=total)
-        yield lambda: bar.advance(task)

@@ -48,7 +48,8 @@ class Neighbours:
     def learn(cls, data: TrainingData) -> tuple[Neighbours, Array] | None:
         """Return it with its columns for the training rows; None where it would be too slow."""
         n, p = data.X.shape
-        if p > _MOST_FEATURES or n * n * p > _MOST_WORK or n < 2 * _PARTS:
+        few = data.n_observations < 2 * _PARTS
+        if p > _MOST_FEATURES or n * n * p > _MOST_WORK or few:
             return None
         new = cls()
         new._X, new._y = data.X, data.Y[:, 0]
@@ -98,7 +99,7 @@ class Boosted:
     @classmethod
     def learn(cls, data: TrainingData) -> tuple[Boosted, Array] | None:
         """Return it with its column for the training rows; None where there are few rows."""
-        if len(data) < _LEAST_ROWS:
+        if len(data) < _LEAST_ROWS or data.n_observations < 2 * _PARTS:
             return None
         new, out = cls(), np.empty((len(data), 1))
         new._models = []

@@ -166,12 +166,15 @@ class ForestDensity(DensityExpert):
             self.forests_.clear()
             affordable = min(affordable, int(data.seconds_left() / (2 * pace)))
             if affordable < min(_LEAST_TREES, self.n_trees):
-                raise OutOfTimeError("Too little time is left for a forest.")
+                raise OutOfTimeError(
+                    "Too little time is left for a forest; allow more time_budget."
+                )
         n_trees = max(min(self._n_trees(data), affordable), min(_LEAST_TREES, self.n_trees))
         scored, parts = held_out.scored, _all_parts(held_out.held, data)
         mass, count = np.zeros((len(_SHRINKAGES), len(scored), _GRID)), np.zeros((len(scored), 1))
         columns, times = np.zeros((len(data), _COLUMNS)), np.zeros((len(data), 1))
-        for held in parts:
+        for k, held in enumerate(parts):
+            data.report(k / len(parts))
             self._grow(data, ~held, -(-n_trees // len(parts)))
             found = self._ask(data.X[held], self.forests_[-1:])
             columns[held] += self._columns(found)
@@ -347,7 +350,10 @@ def _all_parts(held: NDArray[np.bool_], data: TrainingData) -> NDArray[np.bool_]
     """Complete the parts that are held out, so that each row is in one: (parts, n)."""
     rest = ~held.any(axis=0)
     missing = _PARTS - len(held)
-    if not rest.any() or missing < 1:
+    if not rest.any():
         return held
+    if missing < 1:
+        part = data.random_state.permutation(data.n_observations) % len(held)
+        return held | (rest & (part[data.unit] == np.arange(len(held))[:, None]))
     part = data.random_state.permutation(data.n_observations) % missing
     return np.concatenate([held, [rest & (part[data.unit] == k) for k in range(missing)]])

@@ -19,6 +19,7 @@ from scipy.special import logsumexp
 
 from mcdensity._known import storable
 from mcdensity._mixing import mixture_weights, pool_gains, pooling_exponents
+from mcdensity._progress import showing
 from mcdensity._validation import check_integer, check_number
 from mcdensity.data import HeldOut, TrainingData
 from mcdensity.experts.base import (
@@ -191,20 +192,24 @@ class NetworkDensity(DensityExpert):
         levels = self._levels(units, held_out is not None, data.effort.levels)
         low, high = data.X.min(axis=0), data.X.max(axis=0)
         self._x_limits = 2 * low - high, 2 * high - low
-        with seeded(int(rng.integers(2**31))), torch.enable_grad():
+        with (
+            seeded(int(rng.integers(2**31))),
+            torch.enable_grad(),
+            showing(self.verbose, f"Training {self.tower}", data.report) as report,
+        ):
             training = self._prepare(data, held_out, members, levels)
             self.n_steps_ = training.run(
                 steps=self._steps(units, data.effort.steps),
                 learning_rate=self.learning_rate or (_SMALL_RATE if small else _MEDIUM_RATE),
                 weight_decay=self.weight_decay,
-                verbose=self.verbose or data.verbose,
+                report=report,
                 inner=_VALIDATION_POINTS,
                 seconds=data.seconds_left(),
             )
-            report = self._weigh(training, data, held_out, members, levels)
+            found = self._weigh(training, data, held_out, members, levels)
         self.module_ = training.module.cpu().eval()
         self._points = data.marginal.strata(_FINAL_POINTS)
-        return report
+        return found
 
     def _prepare(
         self, data: TrainingData, held_out: HeldOut | None, members: int, levels: Array

@@ -65,14 +65,16 @@ class StackedDensity(DensityExpert):
         self.forest_, columns = None, data.columns
         if columns is None:
             self.forest_ = ForestDensity(self.n_trees)
-            columns = self.forest_.fit(data).columns
+            columns = self.forest_.fit(data.but(report=data.report.within(0, 0.3))).columns
         assert columns is not None
         found = [learner.learn(data) for learner in (Neighbours, Boosted)]
         self._informants = [pair[0] for pair in found if pair is not None]
         inputs = np.hstack([data.X, columns, *(pair[1] for pair in found if pair is not None)])
         params = {"learning_rate": _LEARNING_RATE} | (self.network_params or {})
         self.network_ = NetworkDensity("mixture", **params)
-        return self.network_.fit(data.but(X=inputs, X_unlabeled=None))
+        report = data.report.within(0.3, 1)
+        report(0)
+        return self.network_.fit(data.but(X=inputs, X_unlabeled=None, report=report))
 
     def condition(self, X: Array, columns: Array | None = None) -> ConditionedDensity:
         """Compute the parameters of the densities of these rows.
@@ -83,7 +85,7 @@ class StackedDensity(DensityExpert):
         columns : ndarray of shape (n, c), optional
             What the forest of the portfolio says of the rows.
         """
-        if columns is None:
+        if columns is None or self.forest_ is not None:
             if self.forest_ is None:
                 raise ValueError(
                     "stacked was fitted in a portfolio, and needs the forest's columns."

@@ -15,6 +15,7 @@ from scipy.special import logit
 
 from mcdensity._known import storable
 from mcdensity._mixing import pool_normalizer
+from mcdensity._progress import showing
 from mcdensity._validation import check_integer
 from mcdensity.data import TrainingData
 from mcdensity.experts.base import Evaluate, FitReport, RatioExpert, Rows, pool_points
@@ -157,7 +158,11 @@ class NeuralDiscriminator(RatioExpert):
         usual = data.effort.steps * 200 * (n / 100) ** 0.5
         steps = self.steps or int(np.clip(usual, 100, 2000))
         learning_rate = self.learning_rate or (0.01 if n < _SMALL else 0.02)
-        with seeded(int(rng.integers(2**31))), torch.enable_grad():
+        with (
+            seeded(int(rng.integers(2**31)), shared=not self._is_ours()),
+            torch.enable_grad(),
+            showing(self.verbose, f"Training {self.describe()}", data.report) as progress,
+        ):
             held_out = None
             members = self._members(data)
             if self.validation_share > 0 and n >= _LEAST_OBSERVATIONS:
@@ -176,7 +181,7 @@ class NeuralDiscriminator(RatioExpert):
                 steps=steps,
                 learning_rate=learning_rate,
                 weight_decay=self.weight_decay,
-                verbose=self.verbose or data.verbose,
+                report=progress,
                 seconds=data.seconds_left(),
             )
             report = FitReport.empty()

@@ -85,7 +85,7 @@ def _affordable_rounds(learner: Any, rounds: str, data: TrainingData) -> int:
     # All rounds are boosted up to twice: to choose their number, and for the final fit.
     affordable = int(data.seconds_left() / (2 * pace))
     if affordable < _LEAST_ROUNDS:
-        raise OutOfTimeError("Too little time is left for boosting.")
+        raise OutOfTimeError("Too little time is left for boosting; allow more time_budget.")
     return affordable
 
 

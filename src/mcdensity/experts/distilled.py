@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,9 @@ from sklearn.neighbors import KDTree
 from mcdensity._known import storable
 from mcdensity.data import TrainingData
 from mcdensity.distribution import GridDistribution, Reference
-from mcdensity.experts.base import Evaluate, FitReport, RatioExpert, Rows
+from mcdensity.experts.base import Conditioned, Expert, FitReport, Rows
 
-__all__ = ["DistilledRatio", "distill"]
+__all__ = ["Distilled", "distill"]
 
 Array = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ _DEPTH_OF_RATIO = 30.0
 
 
 @storable
-class DistilledRatio(RatioExpert):
+class Distilled(Expert):
     r"""A network from x to the log-ratio :math:`\log f(y \mid x) / f_Y(y)` at knots of y.
 
     Between the knots the log-ratio is linear in :math:`u = F_Y(y)`, so that the network's output is
@@ -55,9 +55,6 @@ class DistilledRatio(RatioExpert):
         not seen: what it loses in log-likelihood where that model is right.
     """
 
-    devices: ClassVar[tuple[str, ...]] = ("cpu",)
-    ratio_ = 0.5
-
     def __init__(self, width: int = _WIDTH, depth: int = _DEPTH) -> None:
         self.width = width
         self.depth = depth
@@ -74,7 +71,7 @@ class DistilledRatio(RatioExpert):
         points: Array,
         teacher: Callable[[Array], Array],
         seed: int,
-    ) -> DistilledRatio:
+    ) -> Distilled:
         """Learn the log-ratios of a teacher.
 
         Parameters
@@ -141,27 +138,30 @@ class DistilledRatio(RatioExpert):
         value = self.at_knots(X).astype(np.float64)
         return GridDistribution.against(self._u, value, reference)
 
-    def logit_rows(self, X: Array, Y: Array) -> Array:
-        """Log-ratios at (X[i], Y[i, j])."""
-        return self._conditioned_logit(X)(Y, None)
-
-    def _conditioned_logit(self, X: Array) -> Evaluate:
+    def condition(self, X: Array) -> Conditioned:
+        """Compute the log-ratios of these rows at the knots."""
         table = self.at_knots(X).astype(np.float64)
-        density = np.exp(table - table.max(axis=1, keepdims=True))
         table -= table.max(axis=1, keepdims=True)
-        table -= np.log(density @ _masses(self._u))[:, None]
-
-        def evaluate(y: Array, rows: Rows | None) -> Array:
-            some = table if rows is None else table[rows]
-            at = np.broadcast_to(y, (len(some), y.shape[-1]))
-            pairs = zip(at, some, strict=True)
-            return np.stack([np.interp(own, self._points, row) for own, row in pairs])
-
-        return evaluate
+        table -= np.log(np.exp(table) @ _masses(self._u))[:, None]
+        return _ConditionedTable(self._points, table)
 
     def describe(self) -> str:
         """Name for messages."""
         return "distilled"
+
+
+class _ConditionedTable(Conditioned):
+    """Normalised log-ratios, linear between points of y."""
+
+    def __init__(self, points: Array, table: Array) -> None:
+        super().__init__(len(table))
+        self._points, self._table = points, table
+
+    def relative(self, y: Array, log_marginal: Array, rows: Rows | None = None) -> Array:
+        """Log-ratio at y."""
+        some = self._table if rows is None else self._table[rows]
+        pairs = zip(np.broadcast_to(y, (len(some), y.shape[-1])), some, strict=True)
+        return np.stack([np.interp(own, self._points, row) for own, row in pairs])
 
 
 def _masses(u: Array) -> Array:
@@ -180,7 +180,7 @@ def distill(
     points: Array,
     teacher: Callable[[Array], Array],
     seed: int,
-) -> DistilledRatio:
+) -> Distilled:
     """Make a small network with the densities of a model.
 
     Parameters
@@ -190,7 +190,7 @@ def distill(
     more : ndarray of shape (m, p), optional
         Rows of the same distribution that it has not seen.
     knots, points, teacher, seed
-        See `DistilledRatio.learn`.
+        See `Distilled.learn`.
     """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(kept))
@@ -211,7 +211,7 @@ def distill(
     new = new + scale * rng.normal(size=new.shape)
     if more is not None:
         new = np.concatenate([new, more])
-    return DistilledRatio().learn(new, held_out, knots, points, teacher, int(rng.integers(2**31)))
+    return Distilled().learn(new, held_out, knots, points, teacher, int(rng.integers(2**31)))
 
 
 def _between(rows: Array, count: int, rng: np.random.Generator) -> Array:
