@@ -4,6 +4,7 @@ import joblib
 import numpy as np
 import pandas
 import pytest
+import torch
 
 from mcdensity import MCD, TableEstimator, load, save
 from mcdensity._parallel import in_parallel, worker_count
@@ -61,7 +62,7 @@ def test_the_same_seed_gives_the_same_network(pair):
 
 
 def test_tables_are_distilled_too(monkeypatch):
-    monkeypatch.setattr(distilled, "_STEPS", 50)
+    monkeypatch.setattr(distilled, "_BUDGETS", ((0, 2000, 50),))
     X, y = rows(200)
     table = pandas.DataFrame({"kind": np.where(X[:, 0] > 0, "a", "b"), "size": X[:, 1]})
     model = TableEstimator(MCD("quadratic", random_state=0)).fit(table, y)
@@ -132,3 +133,64 @@ def test_a_model_keeps_a_bounded_sample_of_rows(monkeypatch):
     model = MCD("quadratic", random_state=0).fit(X, y)
     assert model._kept_rows.shape == (30, 2)
     assert np.isfinite(model.distill(random_state=0).distill_loss_)
+
+
+def test_missing_values_are_refused_by_name(monkeypatch):
+    monkeypatch.setattr(distilled, "_BUDGETS", ((0, 2000, 20),))
+    X, y = rows(100)
+    holes = X.copy()
+    holes[3, 0] = np.nan
+    with pytest.raises(ValueError, match="training data have missing values"):
+        MCD("hist-gradient-boosting", random_state=0).fit(holes, y).distill()
+    model = MCD("hist-gradient-boosting", random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="X have missing values"):
+        model.distill(holes)
+    with pytest.raises(ValueError, match="NaN"):
+        model.distill().predict(holes)
+
+
+def test_processes_predict_what_threads_predict(monkeypatch):
+    X, y = rows(100)
+    model = MCD("quadratic", random_state=0, n_jobs=2).fit(X, y)
+    many = np.tile(X, (60, 1))
+    here = model.predict_quantiles(many)
+    monkeypatch.setattr("mcdensity.estimator._LONG", 0.0)
+    monkeypatch.setattr("mcdensity.estimator._BLOCK", 1 << 14)
+    used = []
+    original = joblib.Parallel
+
+    class Spy(original):
+        def __init__(self, *args, **kwargs):
+            used.append(kwargs.get("max_nbytes"))
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(joblib, "Parallel", Spy)
+    np.testing.assert_allclose(model.predict_quantiles(many), here, rtol=1e-10)
+    assert used == ["64M"]  # processes, once
+
+
+def test_wrong_numbers_of_jobs():
+    X, y = rows(60)
+    with pytest.raises(ValueError, match="n_jobs"):
+        MCD("quadratic", n_jobs=0).fit(X, y)
+    with joblib.parallel_config(n_jobs=1):
+        assert worker_count(None) == 1
+
+
+@pytest.mark.parametrize("discriminator", ["snn", torch.nn.Linear])
+def test_a_seed_fixes_the_model_in_any_thread(discriminator):
+    X, y = rows(60)
+    params = {"steps": 10}
+    if discriminator != "snn":
+        params["module_params"] = {"out_features": 1}
+
+    def fitted():
+        model = MCD(discriminator, discriminator_params=params, random_state=0, n_jobs=1)
+        return model.fit(X, y).predict(X)
+
+    here = fitted()
+    there = joblib.Parallel(n_jobs=2, backend="threading")(
+        joblib.delayed(fitted)() for _ in range(4)
+    )
+    for found in there:
+        np.testing.assert_allclose(found, here, rtol=1e-10)

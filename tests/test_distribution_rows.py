@@ -6,6 +6,7 @@ from scipy import stats
 
 import mcdensity
 from distributions import DISTRIBUTIONS, SCORES, adaptive
+from mcdensity.baselines import get_estimator
 from mcdensity.distribution import (
     ConditionalDistribution,
     GaussianMixtureDistribution,
@@ -160,3 +161,23 @@ def test_rows_that_are_resolved_apart(reference):
     for i, region in enumerate(joined.hpd(0.8)):
         close(alone[i].hpd(0.8)[0], region)
         close(together.hpd(0.8)[i], region)
+
+
+@pytest.mark.parametrize("name", ["rfcde", "kmn", "lscde", "mdn"])
+def test_ties_do_not_make_rows_depend_on_each_other(name):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    y = np.where(rng.random(120) < 0.8, 0, rng.lognormal(size=120))
+    model = get_estimator(name)
+    if "random_state" in model.get_params():
+        model.set_params(random_state=0)
+    if "steps" in model.get_params():
+        model.set_params(steps=30)
+    model.fit(X, y)
+    law = model.predict_distribution(X[:40])
+    alone = [model.predict_distribution(X[i : i + 1]) for i in range(40)]
+    for method in ("entropy", "mode", "mean", "var"):
+        one = np.concatenate([getattr(a, method)() for a in alone])
+        np.testing.assert_allclose(getattr(law, method)(), one, rtol=1e-10, atol=1e-10)
+    for together, a in zip(law.hpd(0.9), alone, strict=True):
+        np.testing.assert_allclose(together, a.hpd(0.9)[0], rtol=1e-10, atol=1e-10)

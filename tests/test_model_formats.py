@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from torch import nn
 
 from mcdensity import MCD, _known, load, persistence, save
@@ -42,17 +43,24 @@ def write_committed_file():
     (DATA / f"format-{FORMAT}.json").write_text(json.dumps(answers(model), indent=1) + "\n")
 
 
-def test_committed_files_of_each_format():
+def test_committed_files_of_each_format(tmp_path):
     formats = [read_format(path) for path in COMMITTED]
     assert formats == [int(path.stem.split("-")[1]) for path in COMMITTED]
     assert formats[0] == 1
     for path, written in zip(COMMITTED, formats, strict=True):
         if written >= 2:
             expected = json.loads(path.with_suffix(".json").read_text())
-            found = answers(load(path))
+            model = load(path)
+            found = answers(model)
             assert found.keys() == expected.keys()
             for name, values in expected.items():
                 np.testing.assert_allclose(found[name], values, rtol=1e-6, err_msg=name)
+            # It is a whole model of this version, whatever parameters were added since.
+            assert repr(model).startswith("MCD(")
+            assert model.get_params().keys() == MCD().get_params().keys()
+            save(model, tmp_path / "again.mcd")
+            assert answers(load(tmp_path / "again.mcd")) == found
+            assert clone(model).fit(*rows()).n_features_in_ == 2
 
 
 def read_format(path):

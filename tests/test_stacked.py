@@ -121,3 +121,52 @@ def test_less_effort_means_fewer_experts_and_steps():
     with pytest.raises(ValueError, match="effort"):
         MCD(effort="some").fit(X, y)
     assert list(EFFORTS) == ["fast", "normal", "best"]
+
+
+@pytest.mark.parametrize("n", [101, 102, 103])
+def test_every_row_is_held_out_by_some_trees(n):
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    params = {"n_trees": 10, "network_params": {"steps": 20}}
+    model = MCD("stacked", discriminator_params=params, random_state=0).fit(X, X[:, 0] ** 2)
+    assert np.isfinite(model.logpdf(X, X[:, 0] ** 2)).all()
+
+
+@pytest.mark.parametrize("groups", [4, 7])
+def test_few_groups(groups):
+    rng = np.random.default_rng(0)
+    group = np.arange(60) % groups
+    X = rng.normal(size=(groups, 2))[group]
+    params = {"n_trees": 10, "network_params": {"steps": 20}}
+    model = MCD("stacked", discriminator_params=params, random_state=0)
+    model.fit(X, rng.normal(size=60), groups=group)
+    assert np.isfinite(model.predict(X[:3])).all()
+
+
+def test_the_order_of_a_portfolio_does_not_matter():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    y = X[:, 0] + rng.normal(size=120)
+    small = {
+        "forest": {"n_trees": 10},
+        "stacked": {"n_trees": 10, "network_params": {"steps": 20}},
+    }
+    forward, backward = (
+        MCD(discriminator_params={"portfolio": dict(order)}, random_state=0, n_jobs=1).fit(X, y)
+        for order in (small.items(), reversed(small.items()))
+    )
+    stacked = backward.discriminator_.experts_.get("stacked")
+    assert stacked is None or stacked.forest_ is None
+    # Each expert has a seed of its own, by its place.
+    np.testing.assert_allclose(forward.logpdf(X, y), backward.logpdf(X, y), rtol=1e-12)
+
+
+def test_an_expert_with_a_forest_of_its_own_does_not_use_another():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 2))
+    params = {"n_trees": 10, "network_params": {"steps": 20}}
+    expert = MCD("stacked", discriminator_params=params, random_state=0).fit(X, X[:, 0])
+    inner = expert.discriminator_
+    y = np.zeros(1)
+    own = inner.condition(X[:5]).log_density(y)
+    told = inner.condition(X[:5], np.full((5, 7), 9.0)).log_density(y)
+    np.testing.assert_array_equal(own, told)

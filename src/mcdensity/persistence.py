@@ -74,6 +74,7 @@ def save(estimator: ConditionalEstimator, path: str | Path) -> None:
         "format": FORMAT,
         "class": type(estimator).__name__,
         "parameters": repr(estimator),
+        "distill_loss": getattr(estimator, "distill_loss_", None),
         "n_features": int(estimator.n_features_in_),
         "feature_names": [str(n) for n in getattr(estimator, "feature_names_in_", [])],
         "versions": {"mcdensity": _version("mcdensity"), "python": platform.python_version()}

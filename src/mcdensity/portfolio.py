@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import time
 from collections.abc import Mapping
@@ -40,6 +41,9 @@ _PARTS = 5
 # Python code. On two cores 1000 and 5000 rows took 7.0 and 18.8 s in threads, 4.4 and 11.1 in
 # processes, and 7.3 and 21.3 on one core. Starting the processes takes another 3.5 s, once.
 _MANY_OBSERVATIONS = 1000
+# With so many, experts that others learn from are fitted first, on all cores: forests of millions
+# of nodes are slow to send from one process to another. On two cores 20,000 rows took 21 s before.
+_LARGE_FORESTS = 10_000
 # With fewer observations weights cannot be learned: the simplest expert is pooled
 # with the marginal.
 _LEAST_OBSERVATIONS = 20
@@ -140,10 +144,17 @@ class Portfolio(Expert):
         chains = self._chains(names)
         if data.deadline is None and worker_count(data.n_jobs) > 1 and len(chains) > 1:
             processes = data.n_observations >= _MANY_OBSERVATIONS
-            self._untied = self._untied.but(n_jobs=1)
+            if data.n_observations >= _LARGE_FORESTS:
+                for teacher in {self._new(name).learns_from for name in names} & set(names):
+                    self._consider(teacher, data, 1)
+                chains = self._chains([name for name in names if name not in self._experts])
             if not processes:
                 import_module("torch")  # before threads are limited in what they use
-            fit_chain = partial(_fit_chain, self, data.but(n_jobs=1))
+            # What others have learned already stays here.
+            worker = copy.copy(self)
+            worker._experts, worker._found = {}, {}
+            worker._untied = self._untied.but(n_jobs=1)
+            fit_chain = partial(_fit_chain, worker, data.but(n_jobs=1))
             for found in in_parallel(fit_chain, chains, data.n_jobs, processes=processes):
                 for mine, theirs in zip(self._parts(), found, strict=True):
                     mine.update(theirs)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mcdensity.benchmark.methods import make_method
 
-__all__ = ["CDE39", "FRONTIER", "PUBLISHED", "run_cde39", "run_frontier"]
+__all__ = ["CDE39", "FRONTIER", "PUBLISHED", "run_cde39", "run_frontier", "smooth_law"]
 
 Array = NDArray[np.float64]
 
@@ -51,14 +51,15 @@ def run_cde39(problem: str, method: str, seed: int, quick: bool) -> dict[str, An
 def run_frontier(problem: str, method: str, seed: int, quick: bool) -> dict[str, Any]:
     """Rows of a smooth law with ten features, some without effect, and heavy tails."""
     n = 200 if quick else int(problem)
-    X, y = _smooth(n + _TEST_ROWS, np.random.default_rng(seed))
+    X, y = smooth_law(n + _TEST_ROWS, np.random.default_rng(seed))
     # A small fit first: what a process pays once is not the method's.
     make_method(method, 0, True).fit(X[:60], y[:60])
     rows = np.arange(len(y))
     return _measured(make_method(method, seed, quick), X, y, rows[:n], rows[n:])
 
 
-def _smooth(n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+def smooth_law(n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Draw rows of a law with ten features, some without effect, and heavy tails."""
     X = rng.normal(size=(n, 10))
     scale = 0.3 + 0.2 * np.abs(X[:, 4])
     mean = X[:, 0] + np.sin(2 * X[:, 1]) + 0.5 * X[:, 2] * X[:, 3]

@@ -21,6 +21,8 @@ NODES, WEIGHTS = (_POINTS + 1) / 2, _FACTORS / 2
 # A level of density is found to 200 / 2^60 of its logarithm; mass below exp(-200) is ignored.
 _DEPTH = 200.0
 _HALVINGS = 60
+# Log-densities that differ by less are the same.
+_SAME_HEIGHT = 1e-9
 
 
 @dataclass
@@ -131,7 +133,9 @@ class Cells:
         y, value = self.y, self.value
         last = y.shape[1] - 1
         rows = np.arange(len(y))
-        best = np.clip(value.argmax(axis=1), min(1, last), max(last - 1, 0))
+        # Of several peaks of the same height, but for rounding, the first.
+        highest = value >= value.max(axis=1, keepdims=True) - _SAME_HEIGHT
+        best = np.clip(highest.argmax(axis=1), min(1, last), max(last - 1, 0))
         y1, v1 = y[rows, best], value[rows, best]
         # The same point may occur several times.
         before = np.maximum((y < y1[:, None]).sum(axis=1) - 1, 0)

@@ -33,6 +33,8 @@ _ROUNDS = 8
 # With 16, 32, 64 and 128 the laws above were off by up to 1e-3, 5e-4, 2e-4 and 8e-5, and had up to
 # 240, 256, 320 and 448 knots.
 _NEW_KNOTS = 64
+# New knots are placed by shares of the error that are multiples of one in so many.
+_UNITS = 1e5
 
 
 # Arrays that `_examine` works with.
@@ -147,6 +149,10 @@ def _new_knots(knots: Array, rows: Rows, error: Array) -> tuple[Array, Rows]:
     n, cells = error.shape
     importance = np.zeros_like(error)
     np.cbrt(error, out=importance, where=error > _NEGLIGIBLE)
+    # Whole numbers, so that rounding of the densities, which depends on the other rows, does not
+    # move the knots.
+    importance *= _UNITS / importance.sum(axis=1, keepdims=True)
+    np.rint(importance, out=importance)
     total = np.cumsum(importance, axis=1)
     # How many of the evenly spread positions lie at or before the end of each cell.
     before = np.floor(total * (_NEW_KNOTS / total[:, -1:]) + 0.5).astype(np.intp)
