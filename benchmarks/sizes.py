@@ -1,4 +1,4 @@
-"""What the default costs from 200 to a million rows, and how fast it and its distilled model predict.
+"""What the default costs from 200 to a million rows, and how fast it predicts when distilled.
 
     python benchmarks/sizes.py fit        # CPU seconds of one thread, "normal" and "fast"
     python benchmarks/sizes.py cores      # seconds on one core and on two

@@ -17,11 +17,10 @@ class Effort:
     rank : int
         Experts that ask for a higher one are left out of the portfolio.
     folds : tuple of (int, int)
-        Pairs (observations, folds): below so many observations there are so many folds, each a
-        fifth of them; above all, one.
+        Pairs (n, k): with fewer than n observations there are k folds of a fifth each; beyond the
+        last n, one fold.
     ways : tuple of (int, int)
-        Pairs (observations, ways): below so many observations they are divided into folds in so
-        many ways.
+        Pairs (n, w): fewer than n observations are divided into folds in w ways, instead of one.
     steps : float
         Factor of the budget of training steps.
     levels : int

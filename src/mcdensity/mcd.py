@@ -27,7 +27,7 @@ from mcdensity.distribution import ConditionalDistribution, GridDistribution, Re
 from mcdensity.distribution.against import inner_probabilities
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.experts.base import ConditionedRatio, DensityExpert, RatioExpert
-from mcdensity.experts.distilled import Distilled, distill
+from mcdensity.experts.distilled import Distilled, distill, thinned
 from mcdensity.marginals import fit_held_out, get_marginal
 from mcdensity.target import InnerMarginal
 
@@ -84,19 +84,23 @@ class MCD(ConditionalEstimator):
     random_state : int, Generator, RandomState or None
         Seed; the same seed gives the same numbers.
     verbose : bool, default False
-        Whether a neural discriminator shows a progress bar while it learns.
+        Whether to show, on standard error, what is being fitted, how far it is and about how long
+        it will still take: as a bar in a terminal, else in lines of text.
     time_budget : float, optional
         Seconds that `fit` may take. A quick model comes first, then whatever fits into the time;
         networks are trained with fewer steps. The result then depends on the machine. Without a
         budget it depends on the data and the seed alone.
     effort : {"fast", "normal", "best"}, default "normal"
-        How much work to do, where `discriminator` leaves the choice. "fast" takes about a fifth of
-        the time of "normal"; "best" takes two to three times as long, and gains a little.
+        How much work to do: which experts the portfolio has, how many folds, steps and trees. It
+        applies to experts that are given by name, too. "fast" takes about a fifth of the time of
+        "normal"; "best" takes two to three times as long, lifts the limits on the number of rows
+        for which an expert is tried, and gains a little.
     n_jobs : int, optional
-        Threads for fitting several experts, and for predictions; -1: one for each core. From 1000
-        observations on experts are fitted in processes. By default as many as there are cores, or
-        as ``OMP_NUM_THREADS`` says, and one within a worker of joblib. The numbers do not depend
-        on it but for rounding.
+        Cores for fitting several experts, and for predictions; -1: all. Threads are used for short
+        work, processes for long. By default all cores, or as many as ``OMP_NUM_THREADS`` or
+        ``joblib.parallel_config`` says, and one within a worker of joblib. Results are the same
+        for any `n_jobs`, apart from rounding. With a `time_budget` experts are fitted one after
+        the other.
 
     Attributes
     ----------
@@ -107,8 +111,8 @@ class MCD(ConditionalEstimator):
     target_space_ : TargetSpace
         The coordinates of the target.
     ratio_ : float
-        The share of joint pairs that was achieved; not set by "mixture", "flow" and "two-tower",
-        which learn densities and need no pairs.
+        The share of joint pairs that was achieved; not set where no pairs are needed: by experts
+        that learn densities, such as "mixture" and "forest", and by distilled models.
     weights_ : dict
         With ``discriminator="auto"``: the weight of each discriminator, and of the marginal.
     ratio_scores_ : dict
@@ -413,8 +417,7 @@ class MCD(ConditionalEstimator):
                     f"distill: {name} have missing values, which the small network does not take. "
                     "Use MCD within TableEstimator, which fills them in."
                 )
-        knots = self.marginal_.cdf(self._knots)
-        u = np.unique(np.concatenate([[0.0], knots, [1.0]]))
+        u = thinned(self.marginal_.cdf(self._knots))
         points = self.marginal_.ppf(inner_probabilities(u))
 
         def teacher(rows: Array) -> Array:

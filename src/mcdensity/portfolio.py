@@ -87,9 +87,9 @@ class Portfolio(Expert):
     portfolio : str, sequence of str or dict, optional
         Names of experts; a dict has their parameters too, such as ``{"quadratic": {"C": 1.0},
         "mixture": {"steps": 500}}``. By default those that are registered for it: "quadratic",
-        "mixture", "forest" (from 200 observations on), "stacked" (from 500 on), "flow" (up to 500)
-        and "mlp". What ``MCD(effort=...)`` asks for may add or leave out some. With more than two
-        million pairs only those that do not need all pairs at once.
+        up to 2000 observations, "mixture", "forest" from 200 on, "stacked" from 500 on, "flow" up
+        to 500 and "mlp" up to 10,000. What ``MCD(effort=...)`` asks for may add or leave out some.
+        With more than two million pairs only those that do not need all pairs at once.
     verbose : bool, default False
 
     Attributes

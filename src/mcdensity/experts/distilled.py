@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from sklearn.neighbors import KDTree
 
 from mcdensity._known import storable
@@ -14,7 +15,7 @@ from mcdensity.data import TrainingData
 from mcdensity.distribution import GridDistribution, Reference
 from mcdensity.experts.base import Conditioned, Expert, FitReport, Rows
 
-__all__ = ["Distilled", "distill"]
+__all__ = ["Distilled", "distill", "thinned"]
 
 Array = NDArray[np.float64]
 
@@ -26,6 +27,9 @@ _BATCH, _LEARNING_RATE = 256, 0.03
 # trees easy to learn. Losses without: 0.048 on 1000 rows of Power (with: 0.015), 0.17 on 5000 rows
 # of Protein (0.07), 0.021 on 1000 rows of Kin8nm, which has no edges (0.024).
 _BINS = 16
+# Normal scores between two knots of y at least: with half as many knots as a grid starts with,
+# predictions are a fifth faster.
+_APART = 0.08
 # Rows x at which the model is asked, and steps, if the model kept at least so many rows: with more
 # of both the loss on 5000 rows of Power fell from 0.106 to 0.063, at twice the time.
 _BUDGETS = ((2000, 48_000, 4000), (0, 24_000, 2500))
@@ -190,6 +194,17 @@ def _masses(u: Array) -> Array:
     mass[:-1] += width / 2
     mass[1:] += width / 2
     return np.maximum(mass, 1e-12)
+
+
+def thinned(u: Array) -> Array:
+    """Return 0, 1 and some of the probabilities between, so far apart that few knots are left."""
+    score = ndtri(np.clip(u, 1e-300, 1 - 1e-16))
+    kept = np.zeros(len(u), dtype=bool)
+    last = -np.inf
+    for i, value in enumerate(score):
+        if value - last >= _APART:
+            kept[i], last = True, value
+    return np.unique(np.concatenate([[0.0], u[kept], [1.0]]))
 
 
 def distill(

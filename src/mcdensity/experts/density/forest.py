@@ -83,7 +83,7 @@ class ForestDensity(DensityExpert):
     n_trees : int, default 200
         Trees in total, at normal effort; they are shared by the parts of the rows that are held
         out in turn. With more than 15,000 rows there are fewer, so that all have at most six
-        million nodes; beyond 100,000 rows each part learns from a sample of so many.
+        million nodes; beyond 100,000 rows each part learns from a sample of that size.
     min_samples_leaf : int, default 1
         Rows in a leaf; with more than one a tree predicts their mean.
     max_features : float, default 1.0

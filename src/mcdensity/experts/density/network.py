@@ -64,7 +64,7 @@ _MEDIUM_STEPS, _MEDIUM_RATE, _SMALL_RATE = 0.8, 0.04, 0.02
 # Then a tenth of the rows are in a step, but so many at least and at most: with 3750 rows 256 had
 # 1.385 on Kin8nm and -2.22 on Protein, 128 had 1.363 and -2.27 with more steps.
 _LEAST_BATCH, _MOST_BATCH = 96, 256
-# From this many on there is one member, twice as wide, so that time stays within a minute.
+# From this many on there is one member, so that time stays within a minute.
 _LARGE = 5000
 # Points of y over which a density is normalised: while training (drawn anew within their strata at
 # every step), on held-out rows, and when predicting.
