@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import joblib
@@ -39,6 +41,12 @@ def worker_count(n_jobs: int | None) -> int:
     return max(1, min(cores, int(asked))) if asked.isdigit() else cores
 
 
+@lru_cache
+def _controller(has_torch: bool) -> ThreadpoolController:
+    """Find the libraries with threads of their own; again when torch has been imported."""
+    return ThreadpoolController()
+
+
 def in_parallel(
     function: Callable[[Item], Result],
     items: Iterable[Item],
@@ -62,8 +70,6 @@ def in_parallel(
     """
     items = list(items)
     workers = min(worker_count(n_jobs), len(items))
-    if len(items) < 2:
-        return [function(item) for item in items]
     if processes and workers > 1:
         # What one process writes into a shared array the others do not see.
         # One thread in each, whatever the environment says for this process. Another backend of
@@ -76,7 +82,7 @@ def in_parallel(
             return joblib.Parallel(n_jobs=workers, mmap_mode="c", max_nbytes=_LARGE)(
                 joblib.delayed(function)(item) for item in items
             )
-    controller = ThreadpoolController()
+    controller = _controller("torch" in sys.modules)
 
     def alone(item: Item) -> Any:
         with controller.limit(limits=1, user_api="openmp"):

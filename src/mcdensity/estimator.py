@@ -395,7 +395,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
 
         first, *others = self._blocks(len(X), points)
         start = time.perf_counter()
-        out = [work(first)]
+        out = in_parallel(work, [first], 1)
         seconds, workers = (time.perf_counter() - start) * len(others), self._threads()
         if keep or seconds < _LONG:
             return out + in_parallel(work, others, workers)
