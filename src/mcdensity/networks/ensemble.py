@@ -136,6 +136,7 @@ class EnsembleTraining:
         report: Callable[[float], None] | None = None,
         inner: int = 1,
         seconds: float = math.inf,
+        ends_early: bool = True,
     ) -> int:
         """Train, keep the weights that scored best, and return the steps taken."""
         return train(
@@ -147,4 +148,5 @@ class EnsembleTraining:
             weight_decay=weight_decay,
             report=report,
             seconds=seconds,
+            ends_early=ends_early,
         )

@@ -35,6 +35,7 @@ def train(
     clip: float = 5.0,
     report: Callable[[float], None] | None = None,
     seconds: float = math.inf,
+    ends_early: bool = True,
 ) -> int:
     """Train a module, or several that are stacked, and leave the best weights in it.
 
@@ -62,6 +63,9 @@ def train(
     seconds : float
         How long it may take: the budget of steps is cut to what fits. Where too few fit, it raises
         an `OutOfTimeError`.
+    ends_early : bool
+        Whether training ends when nothing has improved for long. With many rows networks do not
+        overfit, and the largest gain comes when the learning rate falls.
 
     Returns
     -------
@@ -90,7 +94,7 @@ def train(
             with torch.no_grad():
                 gained = keeper.keep(score())
             since_gain = 0 if gained or taken < 0.3 * steps else since_gain + 1
-            if since_gain >= _PATIENCE:
+            if since_gain >= _PATIENCE and ends_early:
                 break
         if time.monotonic() > end:
             break

@@ -50,6 +50,7 @@ _STEPS = {"flow": 400, "mixture": 400, "two-tower": 330}
 # Rows per step, 64, 128 and 256: 256 is best on Concrete, Yacht (by 0.11) and SDSSBoss, 64 on
 # Kin8nm (by 0.11) and ARMAJump.
 _BATCH = {"flow": 256, "mixture": 256, "two-tower": 128}
+_MOST_STEPS, _MOST_LARGE_STEPS = 2500, 6000
 # With fewer observations a fifth of them, one or two, says nothing about when to stop.
 _LEAST_OBSERVATIONS = 10
 # From this many observations on the largest noise is not tried, and the layers have batch norm,
@@ -64,8 +65,21 @@ _MEDIUM_STEPS, _MEDIUM_RATE, _SMALL_RATE = 0.8, 0.04, 0.02
 # Then a tenth of the rows are in a step, but so many at least and at most: with 3750 rows 256 had
 # 1.385 on Kin8nm and -2.22 on Protein, 128 had 1.363 and -2.27 with more steps.
 _LEAST_BATCH, _MOST_BATCH = 96, 256
+# Beyond 6000 rows a twentieth of them, but for "fast": with 256, 512 and 1024 rows in a step
+# `mixture` had -2.22, -2.04 and -1.94 on 30,000 rows of Protein, -0.882, -0.864 and -0.849 on
+# 50,000 of a smooth law.
+# Twice the width instead had -2.21 and -0.923, twice the steps -2.06 and -0.889.
+_MOST_LARGE_BATCH = 768
 # From this many on there is one member, so that time stays within a minute.
-_LARGE = 5000
+_MANY = 5000
+# From this many on it has three wide layers without dropout, the learning rate is lower, and
+# training does not end early. With two layers of 64 and dropout, without dropout, and so: -2.01,
+# -2.01 and -1.90 on 15,000 rows of Protein (CRPS 1.92, 1.93, 1.70); 1.366, 1.388 and 1.411 on 6000
+# of Kin8nm.
+_LARGE, _WIDTH, _DEPTH, _LARGE_RATE = 6000, 128, 3, 0.02
+# Beyond this many the rate falls with the square root of their number, to a quarter: with a million
+# rows of a smooth law 0.02, 0.005 and 0.002 had -0.905, -0.857 and -0.857 (2500 steps).
+_RATE_FALLS = 20_000
 # Points of y over which a density is normalised: while training (drawn anew within their strata at
 # every step), on held-out rows, and when predicting.
 _TRAINING_POINTS, _VALIDATION_POINTS, _FINAL_POINTS = 128, 512, 256
@@ -103,16 +117,20 @@ class NetworkDensity(DensityExpert):
     size : int, optional
         Learned features of y ("two-tower", default 16), components ("mixture", default 10), or
         bins of the spline ("flow", default 8).
-    width, depth : int
-        Of the hidden layers; by default 2 layers of 32 below 500 observations, else of 64.
+    width, depth : int, optional
+        Of the hidden layers; by default 2 layers of 32 below 500 observations, of 64 below 5000,
+        then 3 layers of 128.
+    dropout : float, optional
+        Share of units that a step leaves out, from 500 observations on; by default 0.05 below 5000,
+        then 0.
     steps : int, optional
         Budget of training steps; by default 400 ("two-tower": 330) for 100 observations, growing
-        with the power 0.35 of their number up to 2500.
+        with the power 0.35 of their number up to 6000.
     batch_size : int, optional
-        Rows in a step; by default 128 ("two-tower") or 256; from 500 observations
-        on a tenth of them, from 96 to 256.
+        Rows in a step; by default 128 ("two-tower") or 256; from 500 observations on a tenth of
+        them, from 96 to 256, and beyond 6000 a twentieth, up to 768.
     learning_rate : float, optional
-        By default 0.02 below 500 observations, else 0.04.
+        By default 0.02 below 500 observations, 0.04 below 6000, then 0.02, falling to 0.005.
     weight_decay : float, default 0.01
     noise : float or "cv", default "cv"
         Standard deviation of the noise on standardised x, and on the normal score of y ("flow": on
@@ -152,7 +170,8 @@ class NetworkDensity(DensityExpert):
         members: int | None = None,
         size: int | None = None,
         width: int | None = None,
-        depth: int = 2,
+        depth: int | None = None,
+        dropout: float | None = None,
         steps: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
@@ -166,6 +185,7 @@ class NetworkDensity(DensityExpert):
         self.size = size
         self.width = width
         self.depth = depth
+        self.dropout = dropout
         self.steps = steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -184,9 +204,9 @@ class NetworkDensity(DensityExpert):
         from mcdensity.networks.random import seeded
 
         rng, units = data.random_state, data.n_observations
-        small, held_out = units < _MEDIUM, None
+        held_out = None
         if units >= _LEAST_OBSERVATIONS:
-            usual = _MEMBERS[self.tower] if units < _LARGE else 1
+            usual = _MEMBERS[self.tower] if units < _MANY else 1
             held_out = data.held_out(int(self.members or usual), most=_MOST_VALIDATION_ROWS)
         members = int(self.members or 1) if held_out is None else held_out.members
         levels = self._levels(units, held_out is not None, data.effort.levels)
@@ -200,11 +220,12 @@ class NetworkDensity(DensityExpert):
             training = self._prepare(data, held_out, members, levels)
             self.n_steps_ = training.run(
                 steps=self._steps(units, data.effort.steps),
-                learning_rate=self.learning_rate or (_SMALL_RATE if small else _MEDIUM_RATE),
+                learning_rate=self.learning_rate or self._usual_rate(units),
                 weight_decay=self.weight_decay,
                 report=report,
                 inner=_VALIDATION_POINTS,
                 seconds=data.seconds_left(),
+                ends_early=not self._is_large(data),
             )
             found = self._weigh(training, data, held_out, members, levels)
         self.module_ = training.module.cpu().eval()
@@ -225,15 +246,22 @@ class NetworkDensity(DensityExpert):
 
         device, marginal = choose_device(self.device), data.marginal
         assert marginal is not None
-        width = int(self.width or (32 if data.n_observations < _MEDIUM else 64))
+        large = self._is_large(data)
+        width = int(
+            self.width or (_WIDTH if large else 32 if data.n_observations < _MEDIUM else 64)
+        )
+        depth = int(self.depth or (_DEPTH if large else 2))
         size = () if self.size is None else (int(self.size),)
         total = members * len(levels)
         scores = NormalScores.of(marginal)
         make: Any = TOWERS[self.tower]
-        dropout = None if data.n_observations < _MEDIUM else _DROPOUT
-        module = make(
-            scores, total, data.X.shape[1], width, int(self.depth), *size, dropout=dropout
-        ).to(device)
+        usual = 0.0 if large else _DROPOUT
+        dropout: float | None = self.dropout if self.dropout is not None else usual
+        if data.n_observations < _MEDIUM:
+            dropout = None  # tanh
+        module = make(scores, total, data.X.shape[1], width, depth, *size, dropout=dropout).to(
+            device
+        )
 
         def tensor(array: Array) -> Any:
             return torch.as_tensor(array, dtype=torch.float32, device=device)
@@ -259,7 +287,7 @@ class NetworkDensity(DensityExpert):
             held_out,
             members,
             levels,
-            int(self.batch_size or self._usual_batch(data.n_observations)),
+            int(self.batch_size or self._usual_batch(data.n_observations, self._is_large(data))),
             scores.shifted if module.noise_in_score else (lambda y, step: y + step),
             True,
             device,
@@ -313,12 +341,24 @@ class NetworkDensity(DensityExpert):
         if self.steps is not None:
             return int(self.steps)
         usual = effort * _STEPS[self.tower] * (1.0 if n < _MEDIUM else _MEDIUM_STEPS)
-        return int(np.clip(usual * (n / 100) ** 0.35, 200, 2500))
+        most = _MOST_STEPS if n < _LARGE else _MOST_LARGE_STEPS
+        return int(np.clip(usual * (n / 100) ** 0.35, 200, most))
 
-    def _usual_batch(self, n: int) -> int:
-        return (
-            _BATCH[self.tower] if n < _MEDIUM else int(np.clip(n // 10, _LEAST_BATCH, _MOST_BATCH))
-        )
+    @staticmethod
+    def _is_large(data: TrainingData) -> bool:
+        return data.n_observations >= _LARGE and data.effort.rank > 0
+
+    @staticmethod
+    def _usual_rate(n: int) -> float:
+        if n < _LARGE:
+            return _SMALL_RATE if n < _MEDIUM else _MEDIUM_RATE
+        return _LARGE_RATE * float(np.clip(np.sqrt(_RATE_FALLS / n), 0.25, 1))
+
+    def _usual_batch(self, n: int, large: bool) -> int:
+        if n < _MEDIUM:
+            return _BATCH[self.tower]
+        usual = int(np.clip(n // 10, _LEAST_BATCH, _MOST_BATCH))
+        return int(np.clip(n // 20, usual, _MOST_LARGE_BATCH)) if large else usual
 
     def _levels(self, n: int, hold: bool, most: int) -> Array:
         if isinstance(self.noise, str):
@@ -332,10 +372,9 @@ class NetworkDensity(DensityExpert):
     def _check(self) -> None:
         if self.tower not in _NOISE:
             raise ValueError(f"tower must be one of {sorted(_NOISE)}, got {self.tower!r}.")
-        for name in ("members", "size", "width", "steps", "batch_size"):
+        for name in ("members", "size", "width", "depth", "steps", "batch_size"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name))
-        check_integer("depth", self.depth)
         if not (isinstance(self.noise, str) and self.noise == "cv"):
             check_number("noise", self.noise, closed=True, word="cv")
         if self.learning_rate is not None:
