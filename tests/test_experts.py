@@ -158,7 +158,7 @@ def test_a_spline_reproduces_a_parabola():
     np.testing.assert_allclose(own, found, atol=1e-12)
 
 
-@pytest.mark.parametrize(("width", "least", "most"), [(1.0, 20, 40), (0.1, 80, 200)])
+@pytest.mark.parametrize(("width", "least", "most"), [(1.0, 10, 40), (0.1, 80, 200)])
 def test_a_table_is_as_fine_as_the_ratio_bends(width, least, most):
     """Two peaks on a normal marginal: few points follow wide ones, many are needed for narrow."""
     y = np.random.default_rng(0).normal(size=2000)
