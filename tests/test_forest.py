@@ -116,3 +116,27 @@ def test_parameters_change_the_density():
     for parameters in ({"n_trees": 20}, {"min_samples_leaf": 5}, {"max_features": 0.5}):
         other = MCD("forest", discriminator_params=parameters, random_state=0).fit(X, y)
         assert np.abs(other.predict_quantiles(X[:5]) - usual).max() > 1e-3
+
+
+def test_trees_see_principal_components():
+    """A target that depends on a difference of correlated features: one split along it suffices."""
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=(600, 1))
+    X = common + 0.1 * rng.normal(size=(600, 2))
+    y = np.sign(X[:, 0] - X[:, 1]) + 0.05 * rng.normal(size=600)
+    model = MCD("forest", discriminator_params={"n_trees": 30}, random_state=0).fit(X, y)
+    new = common + 0.1 * rng.normal(size=(600, 2))
+    truth = np.sign(new[:, 0] - new[:, 1])
+    clear = np.abs(new[:, 0] - new[:, 1]) > 0.03
+    assert (np.sign(model.predict(new)) == truth)[clear].mean() > 0.97
+    axes = model.discriminator_._axes
+    assert axes.shape == (2, 2)
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    np.testing.assert_allclose(np.cov((scaled @ axes).T), np.eye(2), atol=0.01)
+
+
+def test_copies_of_a_feature_have_no_component_of_their_own():
+    X = np.random.default_rng(0).normal(size=(60, 1))
+    model = MCD("forest", discriminator_params={"n_trees": 10}, random_state=0)
+    model.fit(np.hstack([X, X]), X[:, 0])
+    assert model.discriminator_._axes.shape == (2, 1)

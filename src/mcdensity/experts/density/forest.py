@@ -45,6 +45,11 @@ _REACH = 5.0
 _SHRINKAGES = (1.0, 0.5, 0.0)
 # Rows that each combination, and the marginal, is given beforehand when the weights are learned.
 _PRIOR = np.append(np.full(len(_SHRINKAGES) * len(_WIDTHS), 0.2), 0.1)
+# Up to so many features trees see their principal components, too, each of variance 1: the CRPS of
+# the trees' predictions fell by 3 % on Protein, 14 % on Kin8nm, 26 % on Naval, 7 % on Energy, rose
+# by 1 % on Boston and was the same on Power. With half of the features to choose from, in the time
+# that took before: 5 % on Protein, but a rise of 27 % on Yacht (225 rows), 5 % on Concrete (750).
+_MOST_FEATURES, _MANY_OBSERVATIONS = 50, 2000
 # Rows are divided into four groups by how far the trees disagree, each with weights of its own, if
 # a group has at least so many rows to learn from.
 _GROUPS, _LEAST_ROWS = 4, 60
@@ -63,6 +68,8 @@ _COLUMN_LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _COLUMNS = 2 + len(_COLUMN_LEVELS)
 # Added to the spread before its logarithm is taken: single predictions have none.
 _LEAST_SPREAD = 0.05
+# Principal components of less variance, relative to the largest, are rounding.
+_LEAST_VARIANCE = 1e-9
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -73,10 +80,11 @@ class ForestDensity(DensityExpert):
     .. math:: f(y \mid x) = \sum_{c, h} w_{c h} \frac{1}{B} \sum_{b \le B}
         N(y; m(x) + c (T_b(x) - m(x)), h) + w_0 f_Y(y)
 
-    Trees are grown to single rows, so that each predicts a target of the training data; m is the
-    mean of the predictions. The weights of the widths h, and of how far predictions are drawn
-    towards their mean (c), are learned by the likelihood of held-out rows, separately for rows
-    whose trees agree and for rows whose trees do not.
+    Up to 50 features, trees also see their principal components, so that splits need not be
+    parallel to the axes. Trees are grown to single rows, so that each predicts a target of the
+    training data; m is the mean of the predictions. The weights of the widths h, and of how far
+    predictions are drawn towards their mean (c), are learned by the likelihood of held-out rows,
+    separately for rows whose trees agree and for rows whose trees do not.
 
     Parameters
     ----------
@@ -86,8 +94,9 @@ class ForestDensity(DensityExpert):
         million nodes; beyond 100,000 rows each part learns from a sample of that size.
     min_samples_leaf : int, default 1
         Rows in a leaf; with more than one a tree predicts their mean.
-    max_features : float, default 1.0
-        Share of the features that each split may choose from.
+    max_features : float, optional
+        Share of the features that each split may choose from; by default all below 2000
+        observations, else half of them.
 
     Attributes
     ----------
@@ -107,7 +116,7 @@ class ForestDensity(DensityExpert):
     least_observations: ClassVar[int] = 200
 
     def __init__(
-        self, n_trees: int = 200, min_samples_leaf: int = 1, max_features: float = 1.0
+        self, n_trees: int = 200, min_samples_leaf: int = 1, max_features: float | None = None
     ) -> None:
         self.n_trees = n_trees
         self.min_samples_leaf = min_samples_leaf
@@ -124,6 +133,7 @@ class ForestDensity(DensityExpert):
         self._grid = np.linspace(low - reach, high + reach, _GRID)
         self._marginal = data.marginal.logpdf(self._grid)
         self.forests_: list[Any] = []
+        self._axes = _principal_axes(data.X)
         held_out = data.held_out(_PARTS)
         if held_out is None:  # too few rows to learn a width from: the widest, and the marginal
             self._grow(data, np.ones(len(data), dtype=bool), self._n_trees(data))
@@ -133,6 +143,19 @@ class ForestDensity(DensityExpert):
             return replace(FitReport.empty(), columns=self._columns(self._ask(data.X)))
         mass, columns = self._grow_parts(data, held_out)
         return replace(self._learn_widths(data, held_out.scored, mass), columns=columns)
+
+    def _inputs(self, X: Array) -> Array:
+        """Return the features and their principal components."""
+        axes = getattr(self, "_axes", None)  # files of earlier versions have none
+        if axes is None:
+            return X
+        # Not by a product of matrices, whose rounding depends on the number of rows.
+        return np.hstack([X, np.einsum("ip,pq->iq", X, axes, optimize=False)])
+
+    def _share_of_features(self, data: TrainingData) -> float:
+        if self.max_features is not None:
+            return self.max_features
+        return 1.0 if data.n_observations < _MANY_OBSERVATIONS else 0.5
 
     def _n_trees(self, data: TrainingData) -> int:
         return max(1, round(self.n_trees * data.effort.trees))
@@ -144,14 +167,14 @@ class ForestDensity(DensityExpert):
         forest = ExtraTreesRegressor(
             n_trees,
             min_samples_leaf=self.min_samples_leaf,
-            max_features=self.max_features,
+            max_features=self._share_of_features(data),
             n_jobs=worker_count(data.n_jobs),
             random_state=int(data.random_state.integers(2**31 - 1)),
         )
         weight = None if data.weight is None else data.weight[rows]
         # Rounded, so that another unit of y does not decide which of two equal splits is taken.
         y = np.round(data.Y[rows, 0], 6)
-        self.forests_.append(forest.fit(data.X[rows], y, sample_weight=weight))
+        self.forests_.append(forest.fit(self._inputs(data.X[rows]), y, sample_weight=weight))
 
     def _grow_parts(self, data: TrainingData, held_out: HeldOut) -> tuple[Array, Array]:
         """Grow trees; return what those that held a row out say of it.
@@ -229,7 +252,7 @@ class ForestDensity(DensityExpert):
 
     def _ask(self, X: Array, forests: list[Any] | None = None) -> list[Array]:
         """Return the predictions of the trees of each forest, (trees, n)."""
-        rows = np.ascontiguousarray(X, dtype=np.float32)
+        rows = np.ascontiguousarray(self._inputs(X), dtype=np.float32)
         return [
             np.stack([tree.tree_.predict(rows).ravel() for tree in forest.estimators_])
             for forest in (self.forests_ if forests is None else forests)
@@ -344,6 +367,17 @@ class _ConditionedForest(ConditionedDensity):
         if log_marginal is None:
             log_marginal = self._forest._log_marginal(y)
         return self._forest._log_density(kernels, group, y, log_marginal)
+
+
+def _principal_axes(X: Array) -> Array | None:
+    """Return the matrix that turns standardised rows into principal components of variance 1."""
+    n, p = X.shape
+    if not 1 < p <= _MOST_FEATURES:
+        return None
+    sample = X[:: max(1, n // _MOST_ROWS)]
+    values, vectors = np.linalg.eigh(sample.T @ sample / len(sample))
+    kept = values > _LEAST_VARIANCE * values[-1]
+    return vectors[:, kept] / np.sqrt(values[kept])
 
 
 def _all_parts(held: NDArray[np.bool_], data: TrainingData) -> NDArray[np.bool_]:
