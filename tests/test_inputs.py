@@ -73,10 +73,11 @@ def test_a_later_fit_that_fails_leaves_all_as_it_was():
 # Masked arrays.
 
 
-@pytest.mark.parametrize("name", ["X", "y", "sample_weight", "y_marginal", "X_unlabeled"])
+@pytest.mark.parametrize("name", ["X", "y", "sample_weight", "y_marginal", "X_unlabeled", "groups"])
 def test_masked_entries_are_refused(name):
     X, y = data()
-    arguments = {"X": X, "y": y, "sample_weight": np.ones(80), "y_marginal": y, "X_unlabeled": X}
+    arguments = {"X": X, "y": y, "sample_weight": np.ones(80), "y_marginal": y, "X_unlabeled": X,
+                 "groups": np.arange(80)}  # fmt: skip
     values = np.asarray(arguments[name])
     mask = np.zeros(values.shape, dtype=bool)
     plain = np.ma.MaskedArray(values, mask)

@@ -16,7 +16,9 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import mcdensity
 from mcdensity import MCD, stack_targets
+from mcdensity._ratios import score_ratios
 from mcdensity.baselines import MarginalBaseline
+from mcdensity.data import OutOfTimeError
 from mcdensity.marginals import KernelDensity
 
 pytestmark = pytest.mark.filterwarnings("ignore:ratio=:UserWarning")
@@ -424,3 +426,28 @@ def test_extra_data_help():
     assert mean["x"] < mean["none"]
     assert mean["y"] < mean["none"]
     assert mean["m=10"] < mean["m=1"]
+
+
+def test_fits_that_choose_a_ratio_share_the_time_budget():
+    budgets = []
+
+    class Spy(MCD):
+        def fit(self, X, y, *args, **kwargs):
+            budgets.append(self.time_budget)
+            return super().fit(X, y, *args, **kwargs)
+
+    X, y = normal_data(60)
+    model = Spy("quadratic", ratio="auto", time_budget=1000.0, random_state=0).fit(X, y)
+    assert budgets[0] == 1000.0
+    assert len(budgets) == 1 + 3 * len(model.ratio_scores_)
+    assert max(budgets[1:]) < 1000.0 / len(model.ratio_scores_)
+
+
+def test_a_ratio_without_time_to_choose_is_the_usual_one(monkeypatch):
+    X, y = normal_data(60)
+
+    def out_of_time(*args, **kwargs):
+        raise OutOfTimeError
+
+    monkeypatch.setattr(MCD, "fit", out_of_time)
+    assert score_ratios(MCD("quadratic"), X, y, None, None, 0, 0.0) == {}

@@ -10,8 +10,14 @@ from mcdensity.baselines import MarginalBaseline
 from mcdensity.data import TrainingData
 from mcdensity.discriminators import get_discriminator
 from mcdensity.networks import glu, mlp, resnet, snn
-from mcdensity.networks.layers import StackedBatchNorm, StackedDropout, StackedLinear
+from mcdensity.networks.layers import (
+    StackedAlphaDropout,
+    StackedBatchNorm,
+    StackedDropout,
+    StackedLinear,
+)
 from mcdensity.networks.pairs import TrainingPairs
+from mcdensity.networks.random import seeded
 from mcdensity.networks.training import train
 
 ARCHITECTURES = {
@@ -387,3 +393,13 @@ def test_module_with_parameters_of_its_own():
 
 def test_named_parameters_are_listed():
     assert get_discriminator("glu", width=7, steps=3).module_params == {"width": 7}
+
+
+def test_alpha_dropout_keeps_mean_and_variance():
+    layer = StackedAlphaDropout(0.2).train()
+    x = torch.randn(1, 20_000, 10, generator=torch.Generator().manual_seed(0))
+    with seeded(1):  # not the stream that x was drawn from
+        out = layer(x)
+    assert abs(float(out.mean())) < 0.01
+    assert abs(float(out.var()) - 1) < 0.02
+    assert torch.equal(layer.eval()(x), x)

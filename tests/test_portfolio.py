@@ -8,6 +8,8 @@ from scipy.special import logsumexp
 from mcdensity import MCD, load, save, stack_targets
 from mcdensity._mixing import mixture_weights, pool_gains, pooling_exponents
 from mcdensity.baselines import MarginalBaseline
+from mcdensity.experts import get_expert, register, unregister
+from mcdensity.portfolio import Portfolio
 
 
 def sample(n=200, noise=0.5, seed=0):
@@ -257,3 +259,18 @@ def test_log_sums():
     np.testing.assert_allclose(pool_gains(own, grid, e), own @ e - total + np.log(7))
     # A target in a peak that the points miss counts as one of them.
     assert pool_gains(own + 100, grid, e) == pytest.approx(np.log(7))
+
+
+def test_learners_of_a_user_are_not_fitted_side_by_side():
+    """Another process does not know them, and they may not be made for threads."""
+
+    @register("mine", portfolio=99)
+    class Mine(type(get_expert("quadratic"))):
+        pass
+
+    try:
+        assert Portfolio()._chains(["quadratic", "mine"]) == [["quadratic", "mine"]]
+    finally:
+        unregister("mine")
+    side_by_side = Portfolio()._chains(["quadratic", "mixture", "forest", "stacked"])
+    assert sorted(side_by_side) == [["forest", "stacked"], ["mixture"], ["quadratic"]]

@@ -11,17 +11,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
-from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from mcdensity._effort import EFFORTS
-from mcdensity._folds import assign_folds
 from mcdensity._pairs import group_codes
 from mcdensity._parallel import in_parallel
 from mcdensity._progress import showing
+from mcdensity._ratios import score_ratios
 from mcdensity._validation import as_generator
-from mcdensity.data import OutOfTimeError, TrainingData
+from mcdensity.data import TrainingData
 from mcdensity.discriminators import make_discriminator
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
 from mcdensity.distribution.against import inner_probabilities
@@ -35,11 +34,6 @@ __all__ = ["MCD"]
 
 Array = NDArray[np.float64]
 
-# What `ratio="auto"` chooses from, spread over the range that the paper studies.
-_RATIOS = (0.02, 0.05, 0.15, 0.5)
-_FOLDS = 3
-# A fit needs a positive time budget; with this one nothing is trained.
-_LEAST_SECONDS = 1e-3
 # Rows that a model keeps, in single precision, so that it can be distilled: 1.6 MB for 20 columns.
 _MOST_KEPT = 20_000
 
@@ -242,16 +236,19 @@ class MCD(ConditionalEstimator):
         deadline = None if self.time_budget is None else time.monotonic() + self.time_budget
         ratio = self.ratio
         if isinstance(ratio, str):
-            ratio = self._choose_ratio(
+            self.ratio_scores_ = score_ratios(
+                self,
                 X,
                 y,
                 sample_weight,
                 groups,
-                rng,
+                int(rng.integers(2**31 - 1)),
                 deadline,
                 X_unlabeled=X_unlabeled,
                 y_marginal=y_marginal,
             )
+            # With too few observations to choose by there are no scores.
+            ratio = max(self.ratio_scores_, key=self.ratio_scores_.__getitem__, default=0.05)
         space = self.target_space_
         targets, weights = y, sample_weight
         if y_marginal is not None:
@@ -295,54 +292,6 @@ class MCD(ConditionalEstimator):
         self._kept_rows = X[np.sort(kept)].astype(np.float32)
         if hasattr(expert, "weights_"):
             self.weights_ = dict(expert.weights_)
-
-    def _choose_ratio(
-        self,
-        X: Array,
-        y: Array,
-        sample_weight: Array | None,
-        groups: NDArray[Any] | None,
-        rng: np.random.Generator,
-        deadline: float | None,
-        **extra: Array | None,
-    ) -> float:
-        """Choose the ratio by cross-validated log-likelihood; a group stays on one side.
-
-        With a time budget all fits get the same share of it, and the last one, to all rows, two.
-        """
-        unit = np.arange(len(y)) if groups is None else group_codes(groups, X)
-        units = int(unit.max()) + 1
-        seed = int(rng.integers(2**31 - 1))
-        self.ratio_scores_: dict[float, float] = {}
-        if units < 3 * _FOLDS:
-            return 0.05  # too few observations to choose by
-        fold = assign_folds(units, _FOLDS, seed)[0, unit]
-        folds = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(_FOLDS)]
-        if any(np.ptp(y[train]) == 0 for train, _ in folds):
-            return 0.05
-        weight = np.ones(len(y)) if sample_weight is None else sample_weight
-        # Others need more broken pairs than there are.
-        ratios = [r for r in _RATIOS if r > _FOLDS / ((_FOLDS - 1) * units)]
-        left = len(ratios) * _FOLDS + 2
-        for ratio in ratios:
-            model = clone(self).set_params(
-                ratio=ratio, normalize=True, random_state=seed, verbose=False
-            )
-            total = 0.0
-            try:
-                for train, test in folds:
-                    part = None if groups is None else groups[train]
-                    if deadline is not None:
-                        share = (deadline - time.monotonic()) / left
-                        model.set_params(time_budget=max(share, _LEAST_SECONDS))
-                    left -= 1
-                    model.fit(X[train], y[train], weight[train], groups=part, **extra)
-                    total += float(model.logpdf(X[test], y[test]) @ weight[test])
-            except OutOfTimeError:
-                break  # the ratios so far have scores
-            self.ratio_scores_[ratio] = total / weight.sum()
-        scores = self.ratio_scores_ or {0.05: 0.0}
-        return max(scores, key=scores.__getitem__)
 
     def _log_ratio(self, X: Array) -> Callable[[Array, NDArray[np.intp] | None], Array]:
         """Condition on rows; return log f(y|x) / f_Y(y) at standardised y as a function.

@@ -102,28 +102,24 @@ class StackedDropout(nn.Module):
         self.share = share
 
     def forward(self, x: Tensor) -> Tensor:
-        """In training set a random share of the features to zero and scale the others up."""
+        """Leave out a random share of the features in training."""
         if not self.training or self.share == 0:
             return x
         chance = torch.rand(x.shape[1:], device=x.device, generator=generator(x.device))
-        keep = chance >= self.share
-        return x * (keep.to(x.dtype) / (1 - self.share))
+        return self._without(x, chance < self.share)
+
+    def _without(self, x: Tensor, dropped: Tensor) -> Tensor:
+        """Set features to zero and scale the others up."""
+        return x * ((~dropped).to(x.dtype) / (1 - self.share))
 
 
-class StackedAlphaDropout(nn.Module):
+class StackedAlphaDropout(StackedDropout):
     """Dropout that keeps mean and variance of units with the SELU activation."""
 
-    def __init__(self, share: float) -> None:
-        super().__init__()
-        self.share = share
-
-    def forward(self, x: Tensor) -> Tensor:
-        """In training set a random share of the features to the least value of SELU."""
-        if not self.training or self.share == 0:
-            return x
-        kept = torch.rand(x.shape, device=x.device, generator=generator(x.device)) >= self.share
+    def _without(self, x: Tensor, dropped: Tensor) -> Tensor:
+        """Set features to the least value of SELU, shift and scale all."""
         scale = ((1 - self.share) * (1 + self.share * _LEAST_SELU**2)) ** -0.5
-        return scale * (torch.where(kept, x, _LEAST_SELU) - self.share * _LEAST_SELU)
+        return scale * (torch.where(dropped, _LEAST_SELU, x) - self.share * _LEAST_SELU)
 
 
 class StackedNetwork(nn.Module):
