@@ -12,12 +12,14 @@ from browser import ask
 from mcdensity._files import write_file
 from mcdensity.benchmark.claims import this_process
 from mcdensity.benchmark.export import export, read_results
-from mcdensity.benchmark.methods import check_method, list_methods, make_method
+from mcdensity.benchmark.kinds import KINDS, NotForThisTargetError, run_kind, simulated_kind
+from mcdensity.benchmark.methods import COUNTS, check_method, list_methods, make_method
 from mcdensity.benchmark.page import build_page
 from mcdensity.benchmark.protocols import PROTOCOLS, get_protocol, run_cell
 from mcdensity.benchmark.runner import plan
 from mcdensity.benchmark.store import FORMAT, Cell, Result, Store
 from mcdensity.benchmark.tables import summarize
+from mcdensity.metrics import pit_ks
 
 
 def result(problem="EconDensity", method="MDN", seed=0, value=1.0, status="done", **more):
@@ -143,7 +145,11 @@ def test_methods():
     assert check_method("mcd:mlp") == "MCD:MLP"
     assert len(list_methods()) == len(set(list_methods()))
     for name in list_methods():
-        assert hasattr(make_method(name, 0, quick=True), "fit")
+        if name in COUNTS:
+            with pytest.raises(ValueError, match="law of counts"):
+                make_method(name, 0)
+        else:
+            assert hasattr(make_method(name, 0, quick=True), "fit")
     for wrong in ("MDM", "no_such_module:function"):
         with pytest.raises(ValueError, match=f"'{wrong}' is not known; choose from MCD, .*MDN"):
             check_method(wrong)
@@ -171,6 +177,25 @@ def test_methods_of_other_packages(name, package):
     density = model.pdf_from_X(X[150:], grid)
     np.testing.assert_allclose(density.sum(axis=1) * (grid[1] - grid[0]), 1, atol=0.01)
     assert np.corrcoef(model.predict(X[150:]), y[150:])[0, 1] > 0.7
+
+
+@pytest.mark.parametrize("problem", KINDS[9:])
+def test_simulated_kinds_follow_their_laws(problem):
+    X, y, truth = simulated_kind(problem, 4000, 0)
+    assert X.shape == (4000, 4)
+    assert pit_ks(truth, y) < 0.03
+    assert truth.logpdf(y).mean() == pytest.approx(-truth.entropy().mean(), abs=0.06)
+
+
+def test_cells_of_kinds():
+    pytest.importorskip("statsmodels")
+    for problem, method in (("Poisson", "Poisson"), ("HurdleLognormal", "MCD:Quadratic")):
+        found = run_kind(problem, method, 0, quick=True)["metrics"]
+        assert found["below"] == 0
+        assert found["kl"] < 0.1
+        assert found["mass_error"] < 0.1
+    with pytest.raises(NotForThisTargetError, match="law of counts"):
+        run_kind("Beta", "Poisson", 0, quick=True)
 
 
 def test_protocols():

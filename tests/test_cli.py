@@ -337,3 +337,75 @@ def test_help_loads_nothing_heavy():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip().splitlines()[-1] == "[]"
     assert "predict" in out.stdout
+
+
+# Kinds of targets.
+
+
+def rough_table(n=300):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=n)
+    day = pd.Timestamp("2021-01-01") + pd.to_timedelta(rng.integers(0, 500, n), unit="D")
+    count = rng.poisson(np.exp(0.5 + 0.5 * x))
+    return pd.DataFrame({
+        "number": np.arange(n), "x": x, "z": np.where(rng.random(n) < 0.1, "?", "1.5"),
+        "day": day.strftime("%Y-%m-%d"), "visits": count,
+        "grade": np.array(["low", "medium", "high"])[np.digitize(x, [-0.5, 0.7])],
+        "flag": rng.random(n) < 0.4,
+    })  # fmt: skip
+
+
+def test_fit_says_what_it_decided(tmp_path):
+    rough_table().to_csv(tmp_path / "t.csv", index=False)
+    fit = ("fit", tmp_path / "t.csv", "--model", "mcd:quadratic", "-o", tmp_path / "m.mcd")
+    out = run(*fit, "--target", "visits", "--dates", "month,elapsed").output
+    assert "Column 'number' is left out" in out
+    assert "Column 'z': '?' is taken as missing." in out
+    assert "The target 'visits' is discrete, " in out
+    assert "discrete" in run("info", tmp_path / "m.mcd").output
+    found = run("predict", tmp_path / "m.mcd", tmp_path / "t.csv", "--quantiles", "0.05").output
+    assert min(float(line) for line in found.split()[1:]) >= 0
+    out = run(*fit, "--target", "visits", "--drop", "day", "--target-kind", "continuous",
+              "--support", "-5,").output  # fmt: skip
+    assert "The target 'visits' is continuous, -5 or more." in out
+
+
+def test_levels_are_grades(tmp_path):
+    rough_table().to_csv(tmp_path / "t.csv", index=False)
+    out = run(
+        "fit", tmp_path / "t.csv", "--target", "grade", "--levels", "low,medium,high", "--drop",
+        "day,visits", "--model", "mcd:quadratic", "-o", tmp_path / "m.mcd",
+    ).output  # fmt: skip
+    assert "discrete, 3 values from 0 to 2" in out
+    found = json.loads(run("predict", tmp_path / "m.mcd", tmp_path / "t.csv", "--json").output)
+    assert list(found[0]) == ["p_low", "p_medium", "p_high"]
+    assert sum(found[0].values()) == pytest.approx(1)
+    assert "log-likelihood" in run("evaluate", tmp_path / "m.mcd", tmp_path / "t.csv").output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--target", "grade"], "--levels"),
+        (["--target", "flag", "--drop", "day"], "classifier"),
+        (["--target", "grade", "--drop", "day", "--levels", "low,mid,high"], "'medium'"),
+        (["--target", "visits"], "--dates"),
+        (["--target", "visits", "--drop", "day", "--support", "3,9"], "outside of support"),
+        (
+            ["--target", "visits", "--drop", "day", "--support", "abc"],
+            "--support takes two numbers",
+        ),
+        (
+            ["--target", "visits", "--drop", "day", "--target-kind", "count"],
+            "--target-kind must be",
+        ),
+        (["--target", "visits", "--dates", "century"], "dates must name"),
+    ],
+)
+def test_wrong_kinds_are_answered_by_name(options, message, tmp_path, monkeypatch, capsys):
+    rough_table().to_csv(tmp_path / "t.csv", index=False)
+    model = tmp_path / "m.mcd"
+    arguments = ["fit", str(tmp_path / "t.csv"), "--model", "mcd:quadratic", "-o", str(model)]
+    assert leave([*arguments, *options], monkeypatch) == 1
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not model.exists()

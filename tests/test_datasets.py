@@ -202,6 +202,19 @@ def test_download_parse_store(name, file, contents, target, server, cache, monke
     assert sorted(p.name for p in cache.iterdir()) == [f"{file}.csv.gz"]
 
 
+def test_columns_by_name_with_text_and_missing_values(server, cache, monkeypatch):
+    text = ("rownames,visits,gender,age,income,illness,reduced,health,private,freepoor,freerepat,"
+            "nchronic,lchronic\n1,1,female,0.19,0.55,1,4,1,yes,no,no,no,no\n"
+            "2,0,male,,0.45,1,2,1,yes,no,no,no,no\n")  # fmt: skip
+    serve(monkeypatch, server, "doctor_visits", [text.encode()])
+    data = load_dataset("DoctorVisits")
+    assert data.y.tolist() == [1, 0]
+    assert data.X["gender"].tolist() == ["female", "male"]
+    assert data.X["age"].isna().tolist() == [False, True]
+    assert data.description.spacing == 1
+    assert (cache / "doctor_visits.csv.gz").is_file()
+
+
 def test_sdss_colours_and_flight_codes(server, cache, monkeypatch):
     serve(monkeypatch, server, "sdss_boss_photoz", [SDSS.encode()])
     assert load_dataset("SDSSBoss").X.iloc[0].round(6).tolist() == [20.0, 1.5, 1.0, 0.5, 0.3]
@@ -311,7 +324,7 @@ def test_splits_are_downloaded_too(server, cache, monkeypatch):
 
 def test_names():
     names = datasets.list_datasets()
-    assert len(names) == 17
+    assert len(names) == 22
     assert load_dataset("inverse_sinusoid").description.name == "InverseSinusoid"
     with pytest.raises(ValueError, match=r"'bston' is not known; choose from .*BostonHousing"):
         load_dataset("bston")

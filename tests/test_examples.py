@@ -4,6 +4,7 @@ import re
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -24,12 +25,17 @@ def test_example(path, tmp_path, monkeypatch):
 
 def test_readme_example(capsys):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     namespace: dict = {}
-    for lines, code in zip((5, 4), blocks, strict=True):
+    for lines, code in zip((5, 4), (blocks[0], blocks[2]), strict=True):
         exec(compile(code, "README.md", "exec"), namespace)
         assert namespace["model"].score(namespace["X_test"], namespace["y_test"]) > -5.8
         assert len(capsys.readouterr().out.splitlines()) == lines
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 2))
+    namespace |= {"X": X, "visits": rng.poisson(np.exp(X[:, 0])), "X_new": X[:3]}
+    exec(compile(blocks[1], "README.md", "exec"), namespace)
+    assert capsys.readouterr().out.startswith("discrete (0.0, inf)")
 
 
 def test_project_speaks_of_itself_alone():

@@ -31,7 +31,9 @@ GRID = np.linspace(0, 100, 300)
 
 
 def quadratic(**parameters):
-    return MCD("quadratic", random_state=0, **parameters)
+    # Natural bounds depend on the units of the target.
+    plain = {"target": "continuous", "support": (None, None)}
+    return MCD("quadratic", random_state=0, **plain, **parameters)
 
 
 def answers(model, rows=X):

@@ -134,3 +134,25 @@ def test_axes_are_made_where_none_are_given():
 def test_mistakes(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_counts_are_bars_and_atoms_are_stems(ax):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 1))
+    counts = MCD("quadratic", random_state=0).fit(x, rng.poisson(np.exp(x[:, 0])))
+    law = counts.predict_distribution([[0.0], [1.0]])
+    plotting.plot_densities(law, [1.0, 2.0], ax=ax)
+    bars = [patch for patch in drawn(ax).patches if patch.get_height() > 0]
+    assert len(bars) == 2 * len(law.atoms)
+    heights = np.array([bar.get_height() for bar in bars[: len(law.atoms)]])
+    np.testing.assert_allclose(heights / heights.max(), law.masses[0] / law.masses[0].max())
+    zeros = np.where(rng.random(300) < 0.5, 0, rng.lognormal(size=300))
+    mixed = MCD("quadratic", random_state=0).fit(x, zeros)
+    law = mixed.predict_distribution([[0.0]])
+    other = Figure(layout="constrained").subplots()
+    plotting.plot_densities(law, ax=other)
+    assert f"{law.masses[0, 0]:.0%}" in [text.get_text() for text in drawn(other).texts]
+    for model in (counts, mixed):
+        third = Figure(layout="constrained").subplots()
+        drawn(plotting.plot_heatmap(model, x, 0, ax=third))
+        assert third.get_title().startswith("probability" if model is counts else "density beside")

@@ -69,7 +69,7 @@ def test_small_spread_around_a_large_value(offset):
 
 def test_automatic_ratio_falls_back_on_little_data():
     X, y = normal_data(60)
-    model = MCD(discriminator="quadratic", ratio="auto", random_state=0)
+    model = MCD(discriminator="quadratic", ratio="auto", target="continuous", random_state=0)
     assert model.fit(X[:5], y[:5]).ratio_scores_ == {}
     almost_constant = np.zeros(60)
     almost_constant[3] = 1

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mcdensity import MCD, TableEstimator
+from mcdensity import MCD, TableEstimator, load, save
 from mcdensity.tables import TablePreparation, nearest, read_table, write_table
 
 RNG = np.random.default_rng(0)
@@ -72,7 +72,7 @@ def test_columns_that_are_left_out():
     ids=["dates", "text", "times"],
 )
 def test_dates_are_refused_with_advice(dates):
-    with pytest.raises(ValueError, match=r"'when' holds dates.*days since a start"):
+    with pytest.raises(ValueError, match=r"'when' holds dates.*elapsed"):
         TablePreparation().fit(pd.DataFrame({"when": dates, "x": range(4)}))
 
 
@@ -250,3 +250,81 @@ def test_a_fit_that_fails_leaves_all_as_it_was():
     with pytest.raises(ValueError, match="y is constant"):
         model.fit(X[["size"]], np.ones(len(X)))
     np.testing.assert_array_equal(model.predict(X), before)
+
+
+# Keys, signs for missing values, dates, levels.
+
+
+def rough(n=120, seed=0):
+    r = np.random.default_rng(seed)
+    day = pd.Timestamp("2020-01-01") + pd.to_timedelta(r.integers(0, 900, n), unit="D")
+    return pd.DataFrame({
+        "id": np.arange(1000, 1000 + n),
+        "size": [str(v) for v in r.integers(1, 50, n)],
+        "kind": r.choice(["a", "b", "?"], n),
+        "day": day,
+        "when": day.strftime("%d.%m.%Y"),
+    })  # fmt: skip
+
+
+def test_numbers_of_rows_are_left_out():
+    table = rough().drop(columns=["day", "when"])
+    preparation = TablePreparation().fit(table)
+    assert "numbers of rows" in preparation.left_out_["id"]
+    shuffled = table.sample(frac=1, random_state=0)
+    assert "id" in TablePreparation().fit(shuffled).numbers_
+
+
+def test_signs_are_missing_values():
+    table = rough().drop(columns=["day", "when"])
+    table.loc[3, "size"] = "?"
+    preparation = TablePreparation().fit(table)
+    assert preparation.signs_ == {"size": "?", "kind": "?"}
+    assert preparation.numbers_ == ["size"]
+    found = preparation.transform(table)
+    assert np.isfinite(found).all()
+    names = list(preparation.get_feature_names_out())
+    assert found[3, names.index("missingindicator_size")] == 1
+    assert "kind_?" not in names
+
+
+@pytest.mark.parametrize("column", ["day", "when"])
+def test_dates_become_numbers_on_request(column):
+    table = rough()[["size", column]]
+    with pytest.raises(ValueError, match=r"holds dates.*--dates.*--drop"):
+        TablePreparation().fit(table)
+    parts = ("year", "month", "weekday", "elapsed")
+    preparation = TablePreparation(dates=parts).fit(table)
+    assert preparation.numbers_ == ["size", *(f"{column} {part}" for part in parts)]
+    assert list(preparation.feature_names_in_) == ["size", column]
+    names = list(preparation.get_feature_names_out())
+    found = preparation.transform(table)
+    day = rough()["day"]
+    np.testing.assert_array_equal(found[:, names.index(f"{column} month")], day.dt.month)
+    np.testing.assert_array_equal(found[:, names.index(f"{column} weekday")], day.dt.weekday)
+    np.testing.assert_array_equal(
+        found[:, names.index(f"{column} elapsed")], (day - pd.Timestamp("2000-01-01")).dt.days
+    )
+    with pytest.raises(ValueError, match="dates must name some of"):
+        TablePreparation(dates=("century",)).fit(table)
+
+
+def test_text_targets_with_levels_are_grades(tmp_path):
+    r = np.random.default_rng(0)
+    x = r.normal(size=300)
+    grade = np.digitize(x + 0.5 * r.normal(size=300), [-0.5, 0.8])
+    levels = ["low", "medium", "high"]
+    y = pd.Series(np.array(levels)[grade], name="grade")
+    model = TableEstimator(MCD("quadratic", random_state=0), levels=levels)
+    model.fit(pd.DataFrame({"x": x}), y)
+    assert model.target_kind_ == "discrete"
+    law = model.predict_distribution(pd.DataFrame({"x": [-2.0, 2.0]}))
+    assert law.atoms.tolist() == [0, 1, 2]
+    assert law.pmf(0.0)[0] > 0.8
+    assert law.pmf(2.0)[1] > 0.8
+    save(model, tmp_path / "model.mcd")
+    assert load(tmp_path / "model.mcd").levels == levels
+    with pytest.raises(ValueError, match="'medium', which is not among the levels"):
+        model.set_params(levels=["low", "mid", "high"]).fit(pd.DataFrame({"x": x}), y)
+    with pytest.raises(ValueError, match="at least three"):
+        model.set_params(levels=["low", "high"]).fit(pd.DataFrame({"x": x}), y)

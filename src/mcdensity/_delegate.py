@@ -85,6 +85,20 @@ class DelegatingEstimator(ConditionalEstimator):
     def _distribution(self, X: Array) -> ConditionalDistribution:
         return self.estimator_._distribution(X)
 
+    def _units(self) -> tuple[float, float]:
+        """Location and scale of y in units of the inner estimator's."""
+        inner = self.estimator_.target_space_
+        scale = self.target_space_.scale / inner.scale
+        return self.target_space_.location - scale * inner.location, scale
+
+    def _in_caller_units(self, X: Array) -> ConditionalDistribution:
+        return self.estimator_._in_caller_units(X)._rescaled(*self._units())
+
+    def _standardized(self, y: Array) -> tuple[Array, Array]:
+        location, scale = self._units()
+        at, slope = self.estimator_._standardized((y - location) / scale)
+        return at, slope - np.log(scale)
+
     def _log_density_grid(self, X: Array, grid: Array) -> Array:
         return self.estimator_._log_density_grid(X, grid)
 

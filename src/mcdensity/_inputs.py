@@ -133,6 +133,17 @@ class InputChecks(BaseEstimator):
             raise ValueError(f"{name} contains NaN or infinity; give only finite numbers.")
         return values
 
+    def _check_more(self, y_marginal: ArrayLike) -> Array:
+        """Return targets without x, of shape (n_y,)."""
+        more = self._check_points(y_marginal, "y_marginal")
+        if more.ndim == 2 and more.shape[1] == 1:
+            more = more[:, 0]
+        if more.ndim != 1 or len(more) == 0:
+            raise ValueError(
+                f"y_marginal must be of shape (n_y,) with n_y > 0, got shape {more.shape}."
+            )
+        return more
+
     def _check_outcomes(self, y: ArrayLike, n: int) -> Array:
         """Return outcomes, one per row of an X with `n` rows."""
         values = self._check_points(y, "y")
@@ -149,7 +160,9 @@ class InputChecks(BaseEstimator):
         check_is_fitted(self)
         return self._scale_x(self._check_x(X, "X"))
 
-    def _learn_scales(self, X: Array, y: Array, weight: Array | None) -> None:
+    def _learn_scales(
+        self, X: Array, y: Array, weight: Array | None, more: Array | None = None
+    ) -> None:
         """Learn how X and y are standardised, and which columns have missing values."""
         self.x_mean_, self.x_scale_ = location_and_scale(X, weight)
         missing = np.isnan(X)
@@ -159,7 +172,11 @@ class InputChecks(BaseEstimator):
             some = missing.any(axis=0) & ~missing.all(axis=0)
             self.missing_columns_ = [int(column) for column in np.flatnonzero(some)]
         _check_target_range(y)
-        self.target_space_ = TargetSpace.learn(y, weight)
+        self.target_space_ = self._learn_space(y, weight, more)
+
+    def _learn_space(self, y: Array, weight: Array | None, more: Array | None) -> TargetSpace:
+        """Learn the coordinate of the target, from y and from targets without x."""
+        return TargetSpace.learn(y, weight)
 
     def _scale_x(self, X: Array) -> Array:
         """Standardise X, and complete it where the method takes no missing values."""

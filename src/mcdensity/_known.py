@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 # Of this package. What is listed here is imported when a file names it.
 _KNOWN = {
+    "mcdensity._bounds": ("Bounds",),
     "mcdensity.distribution.loglinear": ("LogLinear",),
     "mcdensity.baselines.deepcde": ("DeepCDE",),
     "mcdensity.baselines.flexcode": ("FlexCode",),
@@ -26,6 +27,7 @@ _KNOWN = {
     "mcdensity.baselines.rfcde": ("RFCDE", "FunctionalRFCDE"),
     "mcdensity.marginals.adaptive": ("AdaptiveDensity",),
     "mcdensity.marginals.kde": ("KernelDensity",),
+    "mcdensity.marginals.masses": ("Masses",),
     "mcdensity.marginals.tailed": ("TailedDensity",),
     "mcdensity.mcd": ("MCD",),
     "mcdensity.networks.glu": ("glu",),
@@ -41,7 +43,7 @@ _KNOWN = {
     "mcdensity.networks.towers": ("FlowTower", "MixtureTower", "TwoTower"),
     "mcdensity.pipelines": ("PreparedEstimator",),
     "mcdensity.tables": ("TableEstimator", "TablePreparation"),
-    "mcdensity.target": ("TargetSpace",),
+    "mcdensity.target": ("DiscreteSpace", "MixedSpace", "TargetSpace"),
 }  # fmt: skip
 # Layers of torch that a network may be built of.
 _LAYERS = (

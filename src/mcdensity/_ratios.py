@@ -64,7 +64,12 @@ def score_ratios(
     left, scores = len(ratios) * _FOLDS + 2, {}
     for ratio in ratios:
         model = clone(estimator).set_params(
-            ratio=ratio, normalize=True, random_state=seed, verbose=False
+            ratio=ratio,
+            normalize=True,
+            random_state=seed,
+            verbose=False,
+            target="continuous",
+            support=(None, None),
         )
         total = 0.0
         try:

@@ -107,12 +107,10 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         if self._normalized:
             return self._stream(X, lambda d: d.pdf_grid(grid), len(grid))
         X = self._check_predict(X)
-        at = (grid - self.y_mean_) / self.y_scale_
+        at, slope = self._standardized(grid)
         blocks = self._blocks(len(X), len(grid))
-        return (
-            np.exp(np.concatenate([self._log_density_grid(X[b], at) for b in blocks]))
-            / self.y_scale_
-        )
+        parts = [self._log_density_grid(X[b], at) for b in blocks]
+        return np.exp(np.concatenate(parts)) * np.exp(slope)
 
     def logpdf(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Log-density of y[i] given row i of X, shape (n,)."""
@@ -121,9 +119,9 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         if self._normalized:
             return np.concatenate(self._in_blocks(X, lambda d, rows: d.logpdf(y[rows])))
         out = np.empty(len(X))
+        at, slope = self._standardized(y)
         for rows in self._blocks(len(X)):
-            at = (y[rows, None] - self.y_mean_) / self.y_scale_
-            out[rows] = self._log_density_rows(X[rows], at)[:, 0] - np.log(self.y_scale_)
+            out[rows] = self._log_density_rows(X[rows], at[rows, None])[:, 0] + slope[rows]
         return out
 
     def predict(self, X: ArrayLike) -> Array:
@@ -173,8 +171,8 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         """Learn from held-out rows how far into the tails outcomes really fall.
 
         For ``predict_interval(..., conformal=True)``. The rows must not have been used by `fit`.
-        The score of a row is the probability, on the nearer side, of an outcome further out than
-        its own: min(F(y|x), 1 - F(y|x)).
+        The score of a row is the probability, on the nearer side, of an outcome as far out as its
+        own or further: min(P(Y <= y|x), P(Y >= y|x)).
 
         Parameters
         ----------
@@ -202,7 +200,8 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         outcomes = self._check_outcomes(y, len(X))
 
         def tail(d: ConditionalDistribution, rows: slice) -> Array:
-            return np.minimum(d.cdf(outcomes[rows]), d.sf(outcomes[rows]))
+            at = outcomes[rows]
+            return np.minimum(d.cdf(at), d.sf(at) + d.pmf(at))
 
         self.conformal_levels_ = np.sort(np.concatenate(self._in_blocks(X, tail)))
         return self
@@ -289,12 +288,12 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
 
     @property
     def y_mean_(self) -> float:
-        """Mean of the targets."""
+        """Mean of the targets; of a bounded one, in its coordinate on the line."""
         return self.target_space_.location
 
     @property
     def y_scale_(self) -> float:
-        """Standard deviation of the targets."""
+        """Standard deviation of the targets; of a bounded one, in its coordinate."""
         return self.target_space_.scale
 
     def __sklearn_tags__(self) -> Tags:
@@ -344,17 +343,11 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         for name in [name for name in vars(self) if name.endswith("_")]:
             if not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 delattr(self, name)
-        self._learn_scales(X, y, weight)
+        more = None if y_marginal is None else self._check_more(y_marginal)
+        self._learn_scales(X, y, weight, more)
         if X_unlabeled is not None:
             extra["X_unlabeled"] = self._scale_x(self._check_x(X_unlabeled, "X_unlabeled"))
-        if y_marginal is not None:
-            more = self._check_points(y_marginal, "y_marginal")
-            if more.ndim == 2 and more.shape[1] == 1:
-                more = more[:, 0]
-            if more.ndim != 1 or len(more) == 0:
-                raise ValueError(
-                    f"y_marginal must be of shape (n_y,) with n_y > 0, got shape {more.shape}."
-                )
+        if more is not None:
             extra["y_marginal"] = self.target_space_.standardize(more)
         scaled = self.target_space_.standardize(y)
         self._fit(self._scale_x(X), scaled, weight, **extra)
@@ -365,7 +358,11 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
 
     def _in_caller_units(self, X: Array) -> ConditionalDistribution:
         """Distributions of a block of standardised rows, in the caller's units."""
-        return self._distribution(X)._rescaled(self.y_mean_, self.y_scale_)
+        return self.target_space_.law(self._distribution(X))
+
+    def _standardized(self, y: Array) -> tuple[Array, Array]:
+        """Standardised targets, and the logarithm of their slope with respect to y."""
+        return self.target_space_.standardize(y), self.target_space_.log_jacobian(y)
 
     def _blocks(self, n: int, points: int = 0) -> Iterator[slice]:
         size = max(1, _BLOCK // max(points, self._row_size()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -14,21 +13,22 @@ from scipy.special import logit
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from mcdensity._distilling import distilled_copy
 from mcdensity._effort import EFFORTS
+from mcdensity._mixed import fit_parts, mixed_law
 from mcdensity._pairs import group_codes
-from mcdensity._parallel import in_parallel
 from mcdensity._progress import showing
 from mcdensity._ratios import score_ratios
 from mcdensity._validation import as_generator
 from mcdensity.data import TrainingData
 from mcdensity.discriminators import make_discriminator
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
-from mcdensity.distribution.against import inner_probabilities
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.experts.base import ConditionedRatio, DensityExpert, RatioExpert
-from mcdensity.experts.distilled import Distilled, distill, thinned
+from mcdensity.experts.distilled import Distilled
 from mcdensity.marginals import fit_held_out, get_marginal
-from mcdensity.target import InnerMarginal
+from mcdensity.target import DiscreteSpace, InnerMarginal, MixedSpace, TargetSpace, space_of
+from mcdensity.target_kind import decide, describe
 
 __all__ = ["MCD"]
 
@@ -95,15 +95,33 @@ class MCD(ConditionalEstimator):
         ``joblib.parallel_config`` says, and one within a worker of joblib. Results are the same
         for any `n_jobs`, apart from rounding. With a `time_budget` experts are fitted one after
         the other.
+    target : {"auto", "continuous", "discrete", "mixed"}, default "auto"
+        What y is: a number with a density; one of few numbers, such as a count or a grade, with
+        masses; or a number with a density that has some values, such as 0 or a cap, far more often
+        than a density explains. "auto" finds out, and `target_kind_` says what it found. A target
+        that is merely rounded is continuous.
+    support : tuple of float or None, optional
+        Bounds (low, high) of y, either of which may be None; no mass lies beyond. By default they
+        are detected: 0 if no target is negative, 0 and 1 if all lie between, and an end of the
+        range that many rows share. ``(None, None)`` is unbounded.
 
     Attributes
     ----------
     marginal_ : Marginal
-        The fitted marginal, of the *standardised* target ``(y - y_mean_) / y_scale_``.
+        The fitted marginal, of the *standardised* target ``(y - y_mean_) / y_scale_``; of a
+        discrete one, of its normal score. A mixed target has none, but `parts_`.
     discriminator_ : Expert
         The fitted discriminator; for a scikit-learn learner see its `learner_`.
+    parts_ : list of MCD
+        Of a mixed target: a model of which atom y is, or none, and one of y where it is none.
     target_space_ : TargetSpace
         The coordinates of the target.
+    target_kind_ : str
+        "continuous", "discrete" or "mixed".
+    support_ : tuple of float
+        Bounds of y, infinite where there is none.
+    atoms_ : ndarray
+        The values with a mass of their own; none for a continuous target.
     ratio_ : float
         The share of joint pairs that was achieved; not set where no pairs are needed: by experts
         that learn densities, such as "mixture" and "forest", and by distilled models.
@@ -121,10 +139,6 @@ class MCD(ConditionalEstimator):
     feature_names_in_ : ndarray of str
     x_mean_, x_scale_, y_mean_, y_scale_
         What was used to standardise.
-
-    References
-    ----------
-    Meziani, Ndiaye, Riu: Marginal Contrastive Discrimination.
 
     Examples
     --------
@@ -155,6 +169,8 @@ class MCD(ConditionalEstimator):
             Interval(Integral, 1, None, closed="left"),
             None,
         ],
+        "target": [StrOptions({"auto", "continuous", "discrete", "mixed"})],
+        "support": [object],
     }
 
     def __init__(
@@ -171,6 +187,8 @@ class MCD(ConditionalEstimator):
         time_budget: float | None = None,
         effort: str = "normal",
         n_jobs: int | None = None,
+        target: str = "auto",
+        support: tuple[float | None, float | None] | None = None,
     ) -> None:
         self.discriminator = discriminator
         self.marginal = marginal
@@ -184,6 +202,8 @@ class MCD(ConditionalEstimator):
         self.time_budget = time_budget
         self.effort = effort
         self.n_jobs = n_jobs
+        self.target = target
+        self.support = support
 
     def fit(
         self,
@@ -202,7 +222,6 @@ class MCD(ConditionalEstimator):
         X : array-like of shape (n, p)
             Features. Missing values (NaN) are passed on to a discriminator that takes them.
         y : array-like of shape (n,)
-            Target.
         sample_weight : array-like of shape (n,), optional
             Weights of the rows; only their ratios matter, and a row of weight 0 is left out.
         X_unlabeled : array-like of shape (n_x, p), optional
@@ -233,6 +252,10 @@ class MCD(ConditionalEstimator):
         **extra: Any,
     ) -> None:
         rng = as_generator(self.random_state)
+        if isinstance(self.target_space_, MixedSpace):
+            more = {"X_unlabeled": X_unlabeled, "y_marginal": y_marginal, "groups": groups}
+            fit_parts(self, X, y, sample_weight, rng, **more)
+            return
         deadline = None if self.time_budget is None else time.monotonic() + self.time_budget
         ratio = self.ratio
         if isinstance(ratio, str):
@@ -259,7 +282,9 @@ class MCD(ConditionalEstimator):
         self.marginal_ = get_marginal(self.marginal)
         expert = make_discriminator(self.discriminator, self.discriminator_params)
         held_out = None
-        if isinstance(expert, RatioExpert):  # there is nothing to compare it with
+        if isinstance(space, DiscreteSpace):
+            self.marginal_, held_out = space.masses, space.masses.held_out(y, sample_weight)
+        elif isinstance(expert, RatioExpert):  # there is nothing to compare it with
             self.marginal_.fit(targets, sample_weight=weights)
         else:
             held_out = fit_held_out(self.marginal_, targets, weights)[: len(y)]
@@ -279,6 +304,8 @@ class MCD(ConditionalEstimator):
             n_jobs=self.n_jobs,
             deadline=deadline,
         )
+        if isinstance(space, DiscreteSpace) and isinstance(expert, DensityExpert):
+            data = data.without_ties()
         if not isinstance(expert, DensityExpert):
             contrast = data.contrast()
             self.ratio_ = contrast.ratio
@@ -292,6 +319,15 @@ class MCD(ConditionalEstimator):
         self._kept_rows = X[np.sort(kept)].astype(np.float32)
         if hasattr(expert, "weights_"):
             self.weights_ = dict(expert.weights_)
+
+    def _learn_space(self, y: Array, weight: Array | None, more: Array | None) -> TargetSpace:
+        part = getattr(self, "_measure", None)  # of a model that is a part of another
+        measure = part or decide(y, self.target, self.support)
+        space = space_of(measure, y, weight, more, smooth=part is None)
+        self.target_kind_, self.support_, self.atoms_ = space.kind, measure.support, measure.atoms
+        if isinstance(space, DiscreteSpace):
+            self.atoms_ = space.masses.values_
+        return space
 
     def _log_ratio(self, X: Array) -> Callable[[Array, NDArray[np.intp] | None], Array]:
         """Condition on rows; return log f(y|x) / f_Y(y) at standardised y as a function.
@@ -354,47 +390,21 @@ class MCD(ConditionalEstimator):
         True
         """
         check_is_fitted(self)
-        if not hasattr(self, "_kept_rows"):
-            raise ValueError(
-                "This model has kept no rows to distill from: it was saved by an earlier version. "
-                "Fit it again."
-            )
-        more = None if X is None else self._check_predict(X)
-        for name, rows in (("the training data", self._kept_rows), ("X", more)):
-            if rows is not None and np.isnan(rows).any():
-                raise ValueError(
-                    f"distill: {name} have missing values, which the small network does not take. "
-                    "Use MCD within TableEstimator, which fills them in."
-                )
-        u = thinned(self.marginal_.cdf(self._knots))
-        points = self.marginal_.ppf(inner_probabilities(u))
-
-        def teacher(rows: Array) -> Array:
-            log_marginal = self.marginal_.logpdf(points)
-            parts = in_parallel(
-                lambda b: self._distribution(rows[b])._logpdf(
-                    np.broadcast_to(points, (len(rows[b]), len(points)))
-                ),
-                self._blocks(len(rows)),
-                self._threads(),
-            )
-            return np.concatenate(parts) - log_marginal
-
-        rng = as_generator(self.random_state if random_state is None else random_state)
-        seed = int(rng.integers(2**31 - 1))
-        inner = self.target_space_.inner(points, clip=False)
-        expert = distill(self._kept_rows.astype(np.float64), more, u, inner, teacher, seed)
-        small = copy.copy(self)
-        # Intervals that held-out rows adjusted were adjusted for the other model.
-        small.__dict__.pop("conformal_levels_", None)
-        small.discriminator_, small.distill_loss_ = expert, expert.loss_
-        for name in ("weights_", "ratio_", "ratio_scores_", "contrast_size_", "construction_"):
-            small.__dict__.pop(name, None)
-        return small
+        return distilled_copy(self, X, random_state)
 
     def _distribution(self, X: Array) -> ConditionalDistribution:
-        if isinstance(self.discriminator_, Distilled):
-            return self.discriminator_.distribution(X, self.marginal_)
+        space, expert = self.target_space_, getattr(self, "discriminator_", None)
+        if isinstance(space, MixedSpace):
+            return mixed_law(self.parts_, self.atoms_, X)
+        if isinstance(space, DiscreteSpace):
+            if isinstance(expert, Distilled):
+                return space.of_ratios(expert.at_knots(X).astype(np.float64), by_value=True)
+            nodes = space.masses.nodes_
+            value = self.discriminator_.condition(X).relative(nodes, self.marginal_.logpdf(nodes))
+            least = value.max(axis=1, keepdims=True) + np.log(self.epsilon)
+            return space.of_ratios(np.maximum(value, least))
+        if isinstance(expert, Distilled):
+            return expert.distribution(X, self.marginal_)
         log_ratio = self._log_ratio(X)
         return GridDistribution.from_log_density(
             lambda rows, y: log_ratio(y, rows) + self.marginal_.logpdf(y),
@@ -409,6 +419,13 @@ class MCD(ConditionalEstimator):
     def _reference(self) -> Reference:
         return self.marginal_
 
+    def _start_knots(self, y: Array) -> Array:
+        if isinstance(self.target_space_, MixedSpace):
+            return np.empty(max(part._row_size() for part in self.parts_))
+        if isinstance(self.target_space_, DiscreteSpace):
+            return self.target_space_.masses.nodes_
+        return super()._start_knots(y)
+
     @property
     def _normalized(self) -> bool:
         return self.normalize
@@ -420,6 +437,10 @@ class MCD(ConditionalEstimator):
             return make_discriminator(self.discriminator, self.discriminator_params).allows_nan()
         except (ImportError, TypeError, ValueError):
             return False  # fit will report the problem
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        text = super().__repr__(N_CHAR_MAX)
+        return f"{text} [y: {describe(self)}]" if hasattr(self, "target_kind_") else text
 
     def _describe(self) -> str:
         discriminator = make_discriminator(self.discriminator, self.discriminator_params)

@@ -26,6 +26,7 @@ from mcdensity._codec import ModelFileError, Reader, Writer, check_archive, read
 from mcdensity._files import write_file
 from mcdensity._known import storable
 from mcdensity.estimator import ConditionalEstimator
+from mcdensity.target_kind import describe
 
 __all__ = ["FORMAT", "ModelFileError", "load", "read_info", "save", "storable"]
 
@@ -75,6 +76,7 @@ def save(estimator: ConditionalEstimator, path: str | Path) -> None:
         "class": type(estimator).__name__,
         "parameters": repr(estimator),
         "distill_loss": getattr(estimator, "distill_loss_", None),
+        "target": describe(estimator) if hasattr(estimator, "target_kind_") else None,
         "n_features": int(estimator.n_features_in_),
         "feature_names": [str(n) for n in getattr(estimator, "feature_names_in_", [])],
         "versions": {"mcdensity": _version("mcdensity"), "python": platform.python_version()}

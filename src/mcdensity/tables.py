@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +20,16 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.validation import check_is_fitted
 
+from mcdensity._columns import (
+    as_levels,
+    check_dates,
+    date_numbers,
+    dates_of,
+    has_day_first,
+    is_key,
+    refuse_times,
+    without_signs,
+)
 from mcdensity._delegate import DelegatingEstimator
 from mcdensity._files import replacing
 from mcdensity._inputs import all_or_nothing, as_pandas, is_foreign_frame
@@ -38,7 +48,6 @@ _MISSING = "(missing)"
 _SKETCH = 2000
 # A text column with more distinct values than this, and than half its rows, is a name or a key.
 _NAMES = 50
-_DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T].*)?$")
 _READERS = {".csv": ",", ".tsv": "\t", ".parquet": None, ".pq": None}
 
 
@@ -48,13 +57,17 @@ class TablePreparation(TransformerMixin, BaseEstimator):
     Numbers stay as they are. A missing number becomes the median of its column; if the training
     table had missing values there, an indicator column is added. Text becomes one column for each
     of the most frequent values, and one for all other values. Text that holds only numbers counts
-    as numbers. Columns that never change, columns without values, and text that is a name or a key
-    are left out.
+    as numbers, and "?" is a missing value. Columns that never change, columns without values, text
+    that is a name or a key, and numbers of rows are left out.
 
     Parameters
     ----------
     max_categories : int, default 20
         Largest number of columns that a text column becomes.
+    dates : sequence of str, optional
+        What dates become, each a column of numbers: some of "year", "month", "day", "weekday"
+        (Monday is 0), "hour" and "elapsed" (days since 2000). Without it a column of dates is an
+        error.
 
     Attributes
     ----------
@@ -62,6 +75,8 @@ class TablePreparation(TransformerMixin, BaseEstimator):
         The columns that are used.
     left_out_ : dict
         Column to the reason why it is not used.
+    signs_ : dict
+        Column to a sign, such as "?", that is taken as a missing value.
     ranges_ : dict
         Smallest and largest value of each column of numbers.
     feature_names_in_ : ndarray of str
@@ -79,13 +94,24 @@ class TablePreparation(TransformerMixin, BaseEstimator):
            [4, 0, 0, 1]])
     """
 
-    def __init__(self, max_categories: int = 20) -> None:
+    def __init__(self, max_categories: int = 20, dates: Sequence[str] | None = None) -> None:
         self.max_categories = max_categories
+        self.dates = dates
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> Self:
         """Learn what the columns are."""
         check_integer("max_categories", self.max_categories, 2)
         table = _check_table(X)
+        parts = check_dates(self.dates)
+        # Columns of dates, and whether they begin with the day.
+        self.date_columns_ = {
+            n: has_day_first(table[n])
+            for n in table.columns
+            if parts and dates_of(table[n]) is not None
+        }
+        self.signs_: dict[str, str] = {}
+        given = [str(name) for name in table.columns]
+        table = self._plain(table, learn=True)
         self.numbers_: list[str] = []
         self.texts_: list[str] = []
         self.left_out_: dict[str, str] = {}
@@ -101,7 +127,7 @@ class TablePreparation(TransformerMixin, BaseEstimator):
             raise ValueError(
                 f"No column is left to learn from: {_reasons(self.left_out_) or 'there is none'}."
             )
-        names = [n for n in table.columns if n not in self.left_out_]
+        names = [n for n in given if n not in self.left_out_]
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = len(names)
         values = self._numbers(table)
@@ -131,6 +157,7 @@ class TablePreparation(TransformerMixin, BaseEstimator):
         if absent:
             known = ", ".join(f"{n!r}{nearest(n, table.columns)}" for n in absent)
             raise ValueError(f"The table lacks columns that the model was fitted with: {known}.")
+        table = self._plain(table)
         parts = []
         if self.numbers_:
             parts.append(self.imputer_.transform(self._numbers(table)))
@@ -147,11 +174,31 @@ class TablePreparation(TransformerMixin, BaseEstimator):
         texts = self.encoder_.get_feature_names_out(self.texts_) if self.texts_ else []
         return np.array([*numbers, *texts], dtype=object)
 
+    def numbers_of(self, X: pd.DataFrame) -> Array:
+        """Return the columns of numbers, NaN where a value is missing; see `ranges_`."""
+        return self._numbers(self._plain(_check_table(X)))
+
+    def _plain(self, table: Any, *, learn: bool = False) -> Any:
+        """Put numbers in the place of dates, and nothing in that of signs for missing values."""
+        table = table.copy(deep=False)
+        dates = getattr(self, "date_columns_", {})  # files of earlier versions have none
+        for name, day_first in dates.items():
+            found = dates_of(table[name], day_first=day_first)
+            if found is None:
+                raise ValueError(f"The column {name!r} held dates in training, and now holds none.")
+            for part in check_dates(self.dates):
+                table[f"{name} {part}"] = date_numbers(found, part)
+        for name in [n for n in table.columns if learn or n in getattr(self, "signs_", {})]:
+            table[name], sign = without_signs(table[name])
+            if learn and sign is not None:
+                self.signs_[name] = sign
+        return table.drop(columns=list(dates))
+
     def _kind(self, column: Any, name: str) -> str:
         """Return "number", "text", or the reason to leave the column out."""
         pandas = require("pandas", "cli")
         types = pandas.api.types
-        _refuse_times(column, name)
+        refuse_times(column, name)
         known = column.dropna()
         if len(known) == 0:
             return "it has no values"
@@ -159,13 +206,13 @@ class TablePreparation(TransformerMixin, BaseEstimator):
             raise ValueError(f"The column {name!r} holds complex numbers; split or drop it.")
         if known.nunique() == 1 and len(known) == len(column):
             return "it never changes"
+        if types.is_numeric_dtype(column) and is_key(column):
+            return "it holds different whole numbers in order, like numbers of rows"
         if types.is_bool_dtype(column) or types.is_numeric_dtype(column):
             return "number"
         if pandas.to_numeric(known, errors="coerce").notna().all():
             return "number"
         text = known.astype(str)
-        if text.head(200).map(lambda v: _DATE.match(v) is not None).all():
-            raise _dates(name)
         different = text.nunique()
         if different > max(_NAMES, len(column) / 2):
             return f"it has {different} different texts in {len(column)} rows, like a name or a key"
@@ -176,7 +223,7 @@ class TablePreparation(TransformerMixin, BaseEstimator):
         out = np.empty((len(table), len(self.numbers_)))
         for j, name in enumerate(self.numbers_):
             column = table[name]
-            _refuse_times(column, name)
+            refuse_times(column, name)
             try:
                 values = pandas.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
             except (TypeError, ValueError) as error:
@@ -211,6 +258,11 @@ class TableEstimator(DelegatingEstimator):
         What learns from the prepared numbers; by default `MCD()`.
     max_categories : int, default 20
         See `TablePreparation`.
+    dates : sequence of str, optional
+        See `TablePreparation`.
+    levels : sequence of str, optional
+        The values of a text target in their order, such as ("low", "medium", "high"): the target
+        is then their number, from 0 up.
 
     Attributes
     ----------
@@ -234,10 +286,16 @@ class TableEstimator(DelegatingEstimator):
     """
 
     def __init__(
-        self, estimator: ConditionalEstimator | None = None, max_categories: int = 20
+        self,
+        estimator: ConditionalEstimator | None = None,
+        max_categories: int = 20,
+        dates: Sequence[str] | None = None,
+        levels: Sequence[str] | None = None,
     ) -> None:
         self.estimator = estimator
         self.max_categories = max_categories
+        self.dates = dates
+        self.levels = levels
 
     @all_or_nothing
     def fit(
@@ -262,14 +320,19 @@ class TableEstimator(DelegatingEstimator):
 
         if self.estimator is not None and not isinstance(self.estimator, ConditionalEstimator):
             raise TypeError(f"estimator must be an estimator of mcdensity, got {self.estimator!r}.")
-        preparation = TablePreparation(self.max_categories).fit(X)
+        preparation = TablePreparation(self.max_categories, self.dates).fit(X)
         if extra.get("X_unlabeled") is not None:
             extra["X_unlabeled"] = preparation.transform(extra["X_unlabeled"])
         estimator = MCD() if self.estimator is None else clone(self.estimator)
+        name = getattr(y, "name", None)
+        if self.levels is not None:
+            y = as_levels(y, self.levels)
+            if isinstance(estimator, MCD) and estimator.target == "auto":
+                estimator.set_params(target="discrete", support=(0, len(self.levels) - 1))
         estimator.fit(preparation.transform(X), y, sample_weight, **extra)
         self.preparation_ = preparation
         self._adopt(estimator)
-        self.target_ = None if getattr(y, "name", None) is None else str(y.name)  # type: ignore[union-attr]
+        self.target_ = None if name is None else str(name)
         self.feature_names_in_ = preparation.feature_names_in_
         self.n_features_in_ = preparation.n_features_in_
         self.seen_ = np.sort(_row_hashes(preparation.transform(X), y))[:_SKETCH]
@@ -302,24 +365,6 @@ def nearest(name: str, known: Iterable[Any]) -> str:
     names = {str(n).lower(): str(n) for n in known}
     found = difflib.get_close_matches(str(name).lower(), names, n=1)
     return f" (did you mean {names[found[0]]!r}?)" if found else ""
-
-
-def _refuse_times(column: Any, name: str) -> None:
-    types = require("pandas", "cli").api.types
-    if types.is_timedelta64_dtype(column):
-        raise ValueError(
-            f"The column {name!r} holds durations. Turn them into numbers, for example with "
-            ".dt.total_seconds(); or leave the column out."
-        )
-    if types.is_datetime64_any_dtype(column):
-        raise _dates(name)
-
-
-def _dates(name: str) -> ValueError:
-    return ValueError(
-        f"The column {name!r} holds dates. Give what matters in them as numbers: for example days "
-        "since a start, the month, the hour; or leave the column out."
-    )
 
 
 def _reasons(left_out: dict[str, str]) -> str:

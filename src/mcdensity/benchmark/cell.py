@@ -64,7 +64,7 @@ def _run(asked: dict[str, Any]) -> dict[str, Any]:
         out |= run_cell(**asked)
         out["status"] = "done"
     except BaseException as error:  # a method may also call sys.exit
-        if type(error).__name__ == "DatasetUnavailableError":
+        if type(error).__name__ in ("DatasetUnavailableError", "NotForThisTargetError"):
             out |= {"status": "unavailable", "metrics": {}, "error": str(error)}
         else:
             out |= {"status": "failed", "metrics": {}, "error": traceback.format_exc()}

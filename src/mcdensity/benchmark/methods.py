@@ -8,7 +8,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["COMPARED", "DISCRIMINATORS", "MODERN", "check_method", "list_methods", "make_method"]
+__all__ = [
+    "COMPARED",
+    "COUNTS",
+    "DISCRIMINATORS",
+    "MODERN",
+    "check_method",
+    "list_methods",
+    "make_method",
+]
 
 # The compared methods in the order of the paper's tables; "Marginal" is the density of y alone.
 COMPARED = {
@@ -27,6 +35,8 @@ COMPARED = {
 }
 # Methods of other packages, see `mcdensity.benchmark.modern`.
 MODERN = ("NGBoost", "QuantileForest", "Treeffuser", "CatBoostUncertainty")
+# Laws of counts, for the protocol `target-kinds` alone.
+COUNTS = ("Poisson", "NegativeBinomial", "ZeroInflatedPoisson")
 DISCRIMINATORS = {
     "MCD": "auto",
     "MCD:MLP": "mlp",
@@ -57,7 +67,7 @@ _FEW_TREES = {"n_estimators": 30}
 
 def list_methods() -> list[str]:
     """Return the names of all methods."""
-    return [*DISCRIMINATORS, *EFFORTS, "MCD:MLP:set", *COMPARED, *MODERN]
+    return [*DISCRIMINATORS, *EFFORTS, "MCD:MLP:set", *COMPARED, *MODERN, *COUNTS]
 
 
 def check_method(name: str) -> str:
@@ -113,6 +123,8 @@ def make_method(name: str, seed: int, quick: bool = False, **mcd: Any) -> Any:
         from mcdensity.benchmark import modern
 
         return modern.MODERN[name](seed, quick)
+    if name in COUNTS:
+        raise ValueError(f"{name} is a law of counts; only the protocol target-kinds uses it.")
     if name in EFFORTS:
         return make_method("MCD", seed, quick, effort=EFFORTS[name], **mcd)
     if name in DISCRIMINATORS or name == "MCD:MLP:set":
@@ -133,6 +145,9 @@ def make_method(name: str, seed: int, quick: bool = False, **mcd: Any) -> Any:
             params["n_jobs"] = 1
         if discriminator not in ("auto", *_EXACT):
             mcd = {"marginal": "tailed", **mcd}  # the paper's kernel density, but for its tails
+        # Likelihoods of different measures do not compare: all methods have densities on the line,
+        # unless a protocol asks for more.
+        mcd = {"target": "continuous", "support": (None, None), **mcd}
         return MCD(discriminator, discriminator_params=params or None, random_state=seed, **mcd)
     module, _, attribute = name.partition(":")
     return _load(module, attribute, name)(seed)

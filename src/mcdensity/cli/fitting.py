@@ -44,43 +44,46 @@ def fit(
     n_jobs: Annotated[
         int | None, typer.Option(help="Cores to use (mcd only); by default all.")
     ] = None,
+    target_kind: Annotated[
+        str | None,
+        typer.Option(help="auto (the default), continuous, discrete or mixed (mcd only)."),
+    ] = None,
+    support: Annotated[
+        str | None,
+        typer.Option(
+            help="Bounds of the target, such as 0, or 0,100 or ,50; none for no bounds (mcd only)."
+        ),
+    ] = None,
+    levels: Annotated[
+        str | None,
+        typer.Option(help="Values of a text target in their order, such as low,medium,high."),
+    ] = None,
+    dates: Annotated[
+        str | None,
+        typer.Option(help="What dates become: some of year,month,day,weekday,hour,elapsed."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Learn the distribution of a column given the others, and write a model file."""
     from mcdensity.persistence import save
     from mcdensity.tables import TableEstimator, read_table, write_table
 
-    if seed < 0:
-        raise ValueError(f"--seed must not be negative, got {seed}.")
-    if not 0 <= hold_out < 1:
-        raise ValueError(f"--hold-out must lie in [0, 1), got {hold_out:g}.")
-    if output.is_dir():
-        raise IsADirectoryError(f"{output} is a folder; name a file in it.")
-    asked = {"time_budget": time_budget, "effort": effort, "n_jobs": n_jobs}
-    estimator = TableEstimator(_make_estimator(model, seed, **asked))
-    table = read_table(data)
-    table, y = take_target(table, target)
-    notes = []
-    known = y.notna()
-    if not known.all():
-        notes.append(f"{int((~known).sum())} rows without {target!r} are left out.")
-        table, y = table[known], y[known]
+    _check_options(seed, hold_out, output)
+    asked = {"time_budget": time_budget, "effort": effort, "n_jobs": n_jobs,
+             "target_kind": target_kind, "support": _support(support)}  # fmt: skip
+    estimator = TableEstimator(
+        _make_estimator(model, seed, **asked),
+        dates=split_list(dates) or None,
+        levels=split_list(levels) or None,
+    )
+    table, y, notes = _known_rows(*take_target(read_table(data), target, split_list(levels)))
     held_out = None
     if hold_out:
         held_out = output.with_name(f"{output.stem}-held-out.csv")
         aside, table, y = _divide(table, y, hold_out, seed)
-    unused = [*split_list(drop), *([weight] if weight else [])]
-    for name in unused:
-        if name == target:
-            raise ValueError(
-                f"{name!r} is the target; it can be neither dropped nor used as weights."
-            )
-        find_column(table, name, "to drop")
-    weights = None if weight is None else _numbers(table[weight])
-    table = table.drop(columns=unused)
+    table, weights = _without(table, split_list(drop), weight, target)
     _fit_shown(estimator, table, y, weights, f"Fitting {model} to {len(y):,} rows")
-    left_out = estimator.preparation_.left_out_
-    notes += [f"Column {name!r} is left out: {why}." for name, why in left_out.items()]
+    notes += _decisions(estimator, target)
     if held_out is not None:
         write_table(aside, held_out)
     with working("Writing the model"):
@@ -90,11 +93,19 @@ def fit(
                "held_out": held_out and str(held_out), "notes": notes}  # fmt: skip
         typer.echo(json.dumps(out))
         return
-    for note in notes:
-        typer.echo(note)
-    typer.echo(f"Fitted {model} to {len(y):,} rows and {len(table.columns)} columns: {output}")
+    notes.append(f"Fitted {model} to {len(y):,} rows and {len(table.columns)} columns: {output}")
     if held_out is not None:
-        typer.echo(f"Held out {len(aside):,} rows: {held_out}")
+        notes.append(f"Held out {len(aside):,} rows: {held_out}")
+    typer.echo("\n".join(notes))
+
+
+def _check_options(seed: int, hold_out: float, output: Path) -> None:
+    if seed < 0:
+        raise ValueError(f"--seed must not be negative, got {seed}.")
+    if not 0 <= hold_out < 1:
+        raise ValueError(f"--hold-out must lie in [0, 1), got {hold_out:g}.")
+    if output.is_dir():
+        raise IsADirectoryError(f"{output} is a folder; name a file in it.")
 
 
 def _fit_shown(estimator: Any, table: pd.DataFrame, y: pd.Series, weights: Any, text: str) -> None:
@@ -108,6 +119,45 @@ def _fit_shown(estimator: Any, table: pd.DataFrame, y: pd.Series, weights: Any, 
     estimator.fit(table, y, weights)
     estimator.set_params(estimator__verbose=False)
     estimator.estimator_.set_params(verbose=False)
+
+
+def _known_rows(table: pd.DataFrame, y: pd.Series) -> tuple[pd.DataFrame, pd.Series, list[str]]:
+    """Return the rows whose target is known, and a note on the others."""
+    known = y.notna()
+    if known.all():
+        return table, y, []
+    note = f"{int((~known).sum())} rows without {str(y.name)!r} are left out."
+    return table[known], y[known], [note]
+
+
+def _decisions(estimator: Any, target: str) -> list[str]:
+    """Say what was decided about the target and the columns."""
+    from mcdensity.target_kind import describe
+
+    preparation = estimator.preparation_
+    notes = [f"Column {name!r} is left out: {why}." for name, why in preparation.left_out_.items()]
+    notes += [
+        f"Column {name!r}: {sign!r} is taken as missing."
+        for name, sign in preparation.signs_.items()
+    ]
+    if hasattr(estimator, "target_kind_"):
+        notes.append(f"The target {target!r} is {describe(estimator)}.")
+    return notes
+
+
+def _without(
+    table: pd.DataFrame, drop: list[str], weight: str | None, target: str
+) -> tuple[pd.DataFrame, pd.Series | None]:
+    """Return the table without some columns, and the weights."""
+    unused = [*drop, *([weight] if weight else [])]
+    for name in unused:
+        if name == target:
+            raise ValueError(
+                f"{name!r} is the target; it can be neither dropped nor used as weights."
+            )
+        find_column(table, name, "to drop")
+    weights = None if weight is None else _numbers(table[weight])
+    return table.drop(columns=unused), weights
 
 
 def _divide(
@@ -142,6 +192,23 @@ def _numbers(weights: pd.Series) -> pd.Series:
     return found.astype(float)
 
 
+def _support(text: str | None) -> tuple[float | None, float | None] | None:
+    """Read bounds: "0," and ",50" and "0,100"; "none" for no bounds at all."""
+    if text is None:
+        return None
+    if text.strip().lower() == "none":
+        return None, None
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        low, high = (float(part) if part else None for part in parts)
+    except ValueError:
+        raise ValueError(
+            "--support takes two numbers separated by a comma, either of which may be missing, "
+            f"such as 0, or 0,100; or none. Got {text!r}."
+        ) from None
+    return low, high
+
+
 def _make_estimator(name: str, seed: int, **asked: Any) -> ConditionalEstimator:
     from mcdensity._effort import EFFORTS
     from mcdensity.baselines import get_estimator, list_estimators
@@ -157,11 +224,18 @@ def _make_estimator(name: str, seed: int, **asked: Any) -> ConditionalEstimator:
         raise ValueError(f"--time-budget must be a positive number of seconds, got {time_budget}.")
     if effort is not None and effort not in EFFORTS:
         raise ValueError(f"--effort must be one of {', '.join(EFFORTS)}, got {effort!r}.")
+    kinds = ("auto", "continuous", "discrete", "mixed")
+    if asked["target_kind"] not in (None, *kinds):
+        raise ValueError(
+            f"--target-kind must be one of {', '.join(kinds)}, got {asked['target_kind']!r}."
+        )
     asked = {option: value for option, value in asked.items() if value is not None}
     if method == "mcd" and (not discriminator or discriminator in list_discriminators()):
         options: dict[str, Any] = {"random_state": seed}
         if discriminator:
             options["discriminator"] = discriminator
+        if "target_kind" in asked:
+            asked["target"] = asked.pop("target_kind")
         return MCD(**options, **asked)
     if name.lower() in list_estimators():
         for option in asked:

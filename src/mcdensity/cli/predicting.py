@@ -77,7 +77,8 @@ def predict(
         for start in range(0, len(table), _BLOCK):
             rows = slice(start, min(start + _BLOCK, len(table)))
             distribution = estimator.predict_distribution(X[rows])
-            parts.append(pd.DataFrame(wanted.columns(distribution, rng)))
+            levels = getattr(estimator, "levels", None)
+            parts.append(pd.DataFrame(wanted.columns(distribution, rng, levels)))
             advance(rows.stop - rows.start)
     result = pd.concat(parts, ignore_index=True)
     _check_predictions(result, as_json)
@@ -121,13 +122,23 @@ class _Wanted:
             raise ValueError(f"--samples must not be negative, got {samples}.")
         return cls(q, coverages, split_numbers(above, "--above"), _grid(density_grid), samples)
 
-    def columns(self, d: ConditionalDistribution, rng: np.random.Generator) -> dict[str, Any]:
-        """Return the columns of the predictions, by name."""
+    def columns(
+        self, d: ConditionalDistribution, rng: np.random.Generator, levels: list[str] | None = None
+    ) -> dict[str, Any]:
+        """Return the columns of the predictions, by name.
+
+        Of a target with levels: the probability of each, and what else is asked for by number.
+        """
         nothing_asked = not any(vars(self).values())
-        out: dict[str, Any] = {"mean": d.mean()} if nothing_asked else {}
-        levels = [0.05, 0.5, 0.95] if nothing_asked else self.quantiles
         if levels:
-            out |= {f"q{v:g}": c for v, c in zip(levels, d.ppf_grid(levels).T, strict=True)}
+            own = {f"p_{name}": d.pmf(float(i)) for i, name in enumerate(levels)}
+            if nothing_asked:
+                return own
+            return own | self.columns(d, rng)
+        out: dict[str, Any] = {"mean": d.mean()} if nothing_asked else {}
+        q = [0.05, 0.5, 0.95] if nothing_asked else self.quantiles
+        if q:
+            out |= {f"q{v:g}": c for v, c in zip(q, d.ppf_grid(q).T, strict=True)}
         for c in self.coverages:
             out[f"lower_{100 * c:g}"], out[f"upper_{100 * c:g}"] = d.interval(c).T
         for v in self.above:

@@ -78,6 +78,8 @@ def info(model: Model, as_json: Json = False) -> None:
     names = found["feature_names"]
     typer.echo(f"{'class':12} {found['class']}")
     typer.echo(f"{'parameters':12} {' '.join(found['parameters'].split())}")
+    if found.get("target") is not None:
+        typer.echo(f"{'target':12} {found['target']}")
     if found.get("distill_loss") is not None:
         typer.echo(f"{'distilled':12} one small network; it loses {found['distill_loss']:.3f} nats")
     typer.echo(f"{'features':12} {found['n_features']}{': ' if names else ''}{', '.join(names)}")

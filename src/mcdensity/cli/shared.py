@@ -64,11 +64,15 @@ def find_column(table: pd.DataFrame, name: str, what: str) -> pd.Series:
     return table[name]
 
 
-def take_target(table: pd.DataFrame, name: str) -> tuple[pd.DataFrame, pd.Series]:
-    """Return the other columns, and the target as numbers."""
+def take_target(
+    table: pd.DataFrame, name: str, levels: list[str] | None = None
+) -> tuple[pd.DataFrame, pd.Series]:
+    """Return the other columns, and the target as numbers, or as text with levels."""
     import pandas as pd
 
     column = find_column(table, name, "the target")
+    if levels:
+        return table.drop(columns=name), column
     if pd.api.types.is_datetime64_any_dtype(column):
         raise ValueError(f"The target {name!r} holds dates; turn it into a number first.")
     y = pd.to_numeric(column, errors="coerce")
@@ -76,7 +80,8 @@ def take_target(table: pd.DataFrame, name: str) -> tuple[pd.DataFrame, pd.Series
     if len(wrong):
         raise ValueError(
             f"The target {name!r} holds text, such as {str(wrong.iloc[0])!r} (row "
-            f"{int(wrong.index[0])}); a density needs numbers."
+            f"{int(wrong.index[0])}); a distribution needs numbers. If the texts have an order, "
+            "give them with --levels, such as --levels low,medium,high; else use a classifier."
         )
     return table.drop(columns=name), y.astype(float)
 
@@ -110,16 +115,19 @@ def features_of(estimator: ConditionalEstimator, table: pd.DataFrame) -> Any:
 
 def read_held_out(model: Path, data: Path, target: str | None) -> tuple[Any, Any, Any]:
     """Load a model, and a table with known outcomes."""
+    from mcdensity._columns import as_levels
     from mcdensity.tables import read_table
 
     table, estimator = read_table(data), load_model(model)
     name = target or getattr(estimator, "target_", None)
     if name is None:
         raise ValueError("The model does not know the name of its target; give --target.")
-    table, y = take_target(table, name)
+    levels = getattr(estimator, "levels", None)
+    table, y = take_target(table, name, levels)
     known = y.notna()
     if not known.all():
         typer.echo(f"{int((~known).sum())} rows without {name!r} are left out.", err=True)
         table, y = table[known], y[known]
     table = table.reset_index(drop=True)
-    return estimator, features_of(estimator, table), y.to_numpy()
+    outcomes = as_levels(y, levels) if levels else y.to_numpy()
+    return estimator, features_of(estimator, table), outcomes

@@ -151,6 +151,13 @@ def _teddy(content: bytes, source: Source) -> pd.DataFrame:
     return _table(rows, source)
 
 
+def _named(content: bytes, source: Source) -> pd.DataFrame:
+    """Columns by name, text and missing values among them."""
+    import pandas as pd
+
+    return pd.read_csv(io.BytesIO(content), low_memory=False)[list(source.columns)]
+
+
 def _flights(content: bytes, source: Source) -> pd.DataFrame:
     import pandas as pd
 
@@ -172,6 +179,7 @@ _PARSERS: dict[str, Callable[[bytes, Any], Any]] = {
     "boston": _boston,
     "excel": _excel,
     "flights": _flights,
+    "named": _named,
     "protein": _protein,
     "sdss": _sdss,
     "semicolons": _semicolons,

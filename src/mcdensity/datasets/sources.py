@@ -55,6 +55,27 @@ def _wine(color: str, rows: int) -> Source:
     )  # fmt: skip
 
 
+_AMES = (
+    "MS_SubClass MS_Zoning Lot_Frontage Lot_Area Street Alley Lot_Shape Land_Contour "
+    "Utilities Lot_Config Land_Slope Neighborhood Condition_1 Condition_2 Bldg_Type "
+    "House_Style Overall_Cond Year_Built Year_Remod_Add Roof_Style Roof_Matl Exterior_1st "
+    "Exterior_2nd Mas_Vnr_Type Mas_Vnr_Area Exter_Cond Foundation Bsmt_Cond Bsmt_Exposure "
+    "BsmtFin_Type_1 BsmtFin_SF_1 BsmtFin_Type_2 BsmtFin_SF_2 Bsmt_Unf_SF Total_Bsmt_SF "
+    "Heating Heating_QC Central_Air Electrical First_Flr_SF Second_Flr_SF Gr_Liv_Area "
+    "Bsmt_Full_Bath Bsmt_Half_Bath Full_Bath Half_Bath Bedroom_AbvGr Kitchen_AbvGr "
+    "TotRms_AbvGrd Functional Fireplaces Garage_Type Garage_Finish Garage_Cars Garage_Area "
+    "Garage_Cond Paved_Drive Wood_Deck_SF Open_Porch_SF Enclosed_Porch Three_season_porch "
+    "Screen_Porch Pool_Area Pool_QC Fence Misc_Feature Misc_Val Mo_Sold Year_Sold Sale_Type "
+    "Sale_Condition Longitude Latitude Sale_Price "
+)
+
+
+def _from_r(file: str, name: str, columns: str, rows: int) -> Source:
+    """Return the source of a data set that comes with a package of R."""
+    url = f"https://vincentarelbundock.github.io/Rdatasets/csv/{name}.csv"
+    return Source(file, (url,), "named", tuple(columns.split()), rows)
+
+
 SOURCES = {
     source.file: source
     for source in (
@@ -138,6 +159,22 @@ SOURCES = {
              "distance", "dep_delay", "arr_delay"),
             None, member="*.csv",
         ),
+        _from_r(
+            "doctor_visits", "AER/DoctorVisits",
+            "gender age income illness reduced health private freepoor freerepat nchronic lchronic "
+            "visits", 5190,
+        ),
+        _from_r("biochemists", "pscl/bioChemists", "fem mar kid5 phd ment art", 915),
+        _from_r(
+            "mroz_hours", "AER/PSID1976",
+            "youngkids oldkids age education hhours hage heducation hwage fincome meducation "
+            "feducation unemp city experience college hcollege hours", 753,
+        ),
+        _from_r(
+            "wage", "ISLR/Wage",
+            "year age maritl race education region jobclass health health_ins wage", 3000,
+        ),
+        _from_r("ames", "modeldata/ames", _AMES, 2930),
     )
 }  # fmt: skip
 
@@ -254,6 +291,31 @@ DESCRIPTIONS = {
             "SDSSBoss", f"spectroscopic redshift, from {_PHOTO}", "SDSS-III BOSS, DR10",
             "Ahn et al.: The tenth data release of the SDSS, 2014", "Public research data",
             "Not Teddy, though the inputs are the same. Shuffle the rows before splitting.",
+        )),
+        ("doctor_visits", Description(
+            "DoctorVisits", "visits to a doctor in two weeks, a count", "R package AER",
+            "Cameron, Trivedi: Econometric models based on count data, 1986",
+            "Public research data", "80 % of the counts are 0. Text columns.", 1.0,
+        )),
+        ("biochemists", Description(
+            "Biochemists", "articles of a doctoral student in three years, a count",
+            "R package pscl", "Long: The origins of sex differences in science, 1990",
+            "Public research data", "30 % of the counts are 0. Text columns.", 1.0,
+        )),
+        ("mroz_hours", Description(
+            "MrozHours", "hours worked by a married woman in 1975", "R package AER (PSID 1976)",
+            "Mroz: The sensitivity of an empirical model of married women's hours of work, 1987",
+            "Public research data", "43 % of the hours are 0. Text columns.",
+        )),
+        ("wage", Description(
+            "Wage", "yearly wage of a man in the US Mid-Atlantic, 1000 USD", "R package ISLR",
+            "James, Witten, Hastie, Tibshirani: An introduction to statistical learning, 2013",
+            "Public research data", "Text columns; many wages are the same to the last digit.",
+        )),
+        ("ames", Description(
+            "Ames", "sale price of a house in Ames, Iowa, USD", "R package modeldata",
+            "De Cock: Ames, Iowa: alternative to the Boston housing data, 2011",
+            "Public research data", "40 text columns; 4599 missing cells.",
         )),
         ("nycflights13", Description(
             "Flights", "delay at arrival, minutes, of flights from New York, 2013",

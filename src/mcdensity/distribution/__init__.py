@@ -1,16 +1,20 @@
 """Distributions, one per row, are what estimators predict. Nothing here depends on estimators."""
 
 from mcdensity.distribution.base import Distribution
+from mcdensity.distribution.discrete import DiscreteDistribution
 from mcdensity.distribution.grid import GridDistribution, Reference
+from mcdensity.distribution.mixed import MixedDistribution
 from mcdensity.distribution.mixture import GaussianMixtureDistribution
 from mcdensity.distribution.scipy import ScipyDistribution
 from mcdensity.distribution.univariate import ConditionalDistribution, check_coverage
 
 __all__ = [
     "ConditionalDistribution",
+    "DiscreteDistribution",
     "Distribution",
     "GaussianMixtureDistribution",
     "GridDistribution",
+    "MixedDistribution",
     "Reference",
     "ScipyDistribution",
     "check_coverage",

@@ -10,6 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mcdensity._numbers import readable
+
 __all__ = ["Array", "Distribution"]
 
 Array = NDArray[np.float64]
@@ -66,7 +68,7 @@ class Distribution(ABC):
         if len(some) == 0:
             return [], [], 0
         names, numbers = some._summary_columns()
-        rows = [[str(i), *(f"{v:.4g}" for v in row)] for i, row in enumerate(numbers)]
+        rows = [[str(i), *(readable(v) for v in row)] for i, row in enumerate(numbers)]
         return ["row", *names], rows, len(self) - len(some)
 
     def _row_text(self, row: list[str]) -> str:

@@ -141,7 +141,7 @@ class Cells:
         before = np.maximum((y < y1[:, None]).sum(axis=1) - 1, 0)
         after = np.minimum((y <= y1[:, None]).sum(axis=1), last)
         (y0, v0), (y2, v2) = ((y[rows, k], value[rows, k]) for k in (before, after))
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             first, second = (v1 - v0) / (y1 - y0), (v2 - v1) / (y2 - y1)
             top = (y0 + y1) / 2 + first / (first - second) * (y2 - y0) / 2
         usable = np.isfinite(top) & (top >= y0) & (top <= y2)

@@ -205,6 +205,19 @@ class GridDistribution(ConditionalDistribution):
         new = object.__new__(GridDistribution)
         return new._set(self._law, self._reference, loc + scale * self._loc, scale * self._scale)
 
+    def mapped(self, change: Callable[[Reference, float, float], Reference]) -> GridDistribution:
+        """Return the distributions of an increasing function of y.
+
+        Parameters
+        ----------
+        change : callable
+            From the reference, and the location and scale of these laws, to the law of the function
+            of y under the reference.
+        """
+        assert self._reference is not None
+        reference = change(self._reference, self._loc, self._scale)
+        return object.__new__(GridDistribution)._set(self._law, reference, 0.0, 1.0)
+
     def _joined(self, others: Sequence[GridDistribution]) -> GridDistribution:
         laws = [
             # The units of others may differ, see `_set_groups`.
@@ -292,7 +305,7 @@ class GridDistribution(ConditionalDistribution):
             out[rows] = cells.hpd_level(level[rows])
         return out
 
-    def _hpd(self, coverage: float) -> list[Array]:
+    def _regions(self, coverage: float) -> list[Array]:
         regions: dict[int, Array] = {}
         for cells, rows in zip(self._cells, self._law.rows, strict=True):
             for row, region in zip(rows.tolist(), cells.hpd(coverage), strict=True):

@@ -59,12 +59,25 @@ class ConditionalDistribution(Distribution):
     # What follows from it.
 
     def pdf(self, y: ArrayLike) -> Array:
-        """Density at y: a scalar, (n,) for one point per row, or (n, m) for m points per row."""
+        """Density at y: a scalar, (n,) for one point per row, or (n, m) for m points per row.
+
+        At an atom it is the mass there, see `pmf`. Masses and densities have different units: do
+        not compare likelihoods of laws with different atoms.
+        """
         return np.exp(self.logpdf(y))
 
     def logpdf(self, y: ArrayLike) -> Array:
         """Logarithm of `pdf`."""
         return self._by_row(self._logpdf, y, "y")
+
+    def pmf(self, y: ArrayLike) -> Array:
+        """P(Y = y) of each row: 0 except at `atoms`; same shapes as `pdf`."""
+        return self._by_row(self._pmf, y, "y")
+
+    def logpmf(self, y: ArrayLike) -> Array:
+        """Logarithm of `pmf`; minus infinity except at `atoms`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.pmf(y))
 
     def cdf(self, y: ArrayLike) -> Array:
         """P(Y <= y) of each row; same shapes as `pdf`."""
@@ -75,7 +88,7 @@ class ConditionalDistribution(Distribution):
         return self._by_row(self._sf, y, "y")
 
     def ppf(self, q: ArrayLike) -> Array:
-        """Quantile: the inverse of `cdf`; same shapes as `pdf`.
+        """Quantile: the least value whose `cdf` reaches q; same shapes as `pdf`.
 
         At 0 and 1 these are the ends of the row's support: -inf and inf for an unbounded law.
         """
@@ -98,7 +111,10 @@ class ConditionalDistribution(Distribution):
         return self._ppf(self._shared(self._probabilities(q, "q"), "q"))
 
     def interval(self, coverage: float = 0.9) -> Array:
-        """Central interval that holds y with probability `coverage`, shape (n, 2)."""
+        """Central interval that holds y with probability `coverage`, shape (n, 2).
+
+        With atoms the probability may be larger, never smaller.
+        """
         tail = (1 - check_coverage(coverage)) / 2
         return self.ppf_grid([tail, 1 - tail])
 
@@ -145,23 +161,41 @@ class ConditionalDistribution(Distribution):
     def hpd(self, coverage: float = 0.9) -> list[Array]:
         """Highest-density region of each row: the smallest set of probability `coverage`.
 
+        Atoms have no length: they belong to it first, those with more mass before others.
+
         Returns
         -------
         list of n ndarrays of shape (k, 2)
-            The k intervals that make up the region; more than one where a row has several modes.
+            The k intervals that make up the region; more than one where a row has several modes. A
+            single value is an interval from itself to itself.
         """
-        return self.as_grid()._hpd(check_coverage(coverage))
+        return self._hpd(check_coverage(coverage))
 
     def hpd_level(self, y: ArrayLike) -> Array:
         """Coverage of the smallest highest-density region that holds y; near 1 is an outlier.
 
         Same shapes as `pdf`.
         """
-        return self._by_row(self.as_grid()._hpd_level, y, "y")
+        return self._by_row(self._hpd_level, y, "y")
 
     def _standardised_moment(self, order: int) -> Array:
         """Return the mean of ((y - mean) / std) ** order."""
         return self.as_grid()._standardised_moment(order)
+
+    def _mean_density(self) -> Array:
+        """Return the integral of the squared density of each row."""
+        return self.as_grid()._mean_density()
+
+    def _hpd(self, coverage: float) -> list[Array]:
+        ends = self.ppf_grid([0.0, 1.0])
+        found = self.as_grid()._regions(coverage)
+        return [np.clip(region, low, high) for region, (low, high) in zip(found, ends, strict=True)]
+
+    def _hpd_level(self, y: Array) -> Array:
+        return self.as_grid()._hpd_level(y)
+
+    def _pmf(self, y: Array) -> Array:
+        return np.zeros(y.shape)
 
     # The set of values that y may take.
 
@@ -174,13 +208,18 @@ class ConditionalDistribution(Distribution):
 
     @property
     def is_discrete(self) -> bool:
-        """Whether y takes single values only; False, since these laws have densities."""
+        """Whether y takes single values only."""
         return False
 
     @property
     def atoms(self) -> Array:
-        """The single values of positive probability, ascending; none, since there is a density."""
+        """The single values that may have a positive probability, ascending."""
         return np.empty(0)
+
+    @property
+    def masses(self) -> Array:
+        """Probabilities of the atoms, shape (n, atoms)."""
+        return np.empty((len(self), 0))
 
     # Shapes.
 

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
+from scipy.special import logit, logsumexp
 from sklearn.base import BaseEstimator
 
 from mcdensity._mixing import pool_normalizer
@@ -44,6 +44,8 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 # Quantiles of the marginal over which a pool is normalised while its exponents are chosen.
 POOL_POINTS = 256
+# Scores of a discrete target's cell by which the mass of a held-out value is computed.
+_STRATA = 8
 # Values at points y of shape (m,), which rows share, or (rows, m), of all rows or of some.
 Evaluate = Callable[[Array, Rows | None], Array]
 
@@ -80,7 +82,14 @@ class FitReport:
         """Report on the rows of the data that `conditioned` was built from."""
         assert data.marginal is not None
         y, points = data.Y[rows], pool_points(data)
-        own = conditioned.relative(y, data.marginal.logpdf(y))[:, 0]
+        cells = data.marginal.cells
+        if cells is None:
+            own = conditioned.relative(y, data.marginal.logpdf(y))[:, 0]
+        else:
+            # What counts is the mass of the whole cell.
+            inside = cells.strata(cells.cell_of_score(y[:, 0]), _STRATA)
+            own = conditioned.relative(inside, data.marginal.logpdf(inside))
+            own = logsumexp(own, axis=1) - np.log(_STRATA)
         if isinstance(conditioned, ConditionedDensity):
             # A density does not rest on the marginal, which has seen these targets.
             own = own + (data.marginal.logpdf(y)[:, 0] - data.held_out_marginal()[rows])

@@ -83,6 +83,7 @@ class Distilled(Expert):
         teacher: Callable[[Array], Array],
         steps: int,
         seed: int,
+        mass: Array | None = None,
     ) -> Distilled:
         """Learn the log-ratios of a teacher.
 
@@ -97,6 +98,8 @@ class Distilled(Expert):
         teacher : callable
             Log-ratios of rows at the knots, (rows, G).
         steps, seed : int
+        mass : ndarray of shape (G,), optional
+            Probabilities that the knots stand for; by default those of the cells around them.
         """
         import torch
 
@@ -105,7 +108,8 @@ class Distilled(Expert):
         from mcdensity.networks.training import train
 
         self._u, self._points = knots, points
-        log_mass = torch.as_tensor(np.log(_masses(knots)), dtype=torch.float32)
+        mass = _masses(knots) if mass is None else mass
+        log_mass = torch.as_tensor(np.log(mass), dtype=torch.float32)
         low, high = X.min(axis=0), X.max(axis=0)
         self._x_limits = 2 * low - high, 2 * high - low
         level = np.linspace(0, 1, _BINS + 1)
@@ -214,6 +218,7 @@ def distill(
     points: Array,
     teacher: Callable[[Array], Array],
     seed: int,
+    mass: Array | None = None,
 ) -> Distilled:
     """Make a small network with the densities of a model.
 
@@ -223,7 +228,7 @@ def distill(
         Standardised rows that the model learned from, and kept.
     more : ndarray of shape (m, p), optional
         Rows of the same distribution that it has not seen.
-    knots, points, teacher, seed
+    knots, points, teacher, seed, mass
         See `Distilled.learn`.
     """
     rng = np.random.default_rng(seed)
@@ -247,7 +252,7 @@ def distill(
     if more is not None:
         new = np.concatenate([new, more])
     seed = int(rng.integers(2**31))
-    return Distilled().learn(new, held_out, knots, points, teacher, steps, seed)
+    return Distilled().learn(new, held_out, knots, points, teacher, steps, seed, mass)
 
 
 def _near(rows: Array, count: int, rng: np.random.Generator) -> Array:

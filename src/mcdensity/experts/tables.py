@@ -7,11 +7,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
+from scipy.special import logsumexp
 
 from mcdensity._known import storable
+from mcdensity.marginals.masses import Masses
 from mcdensity.target import InnerMarginal
 
-__all__ = ["LIMIT", "RatioTable"]
+__all__ = ["LIMIT", "CellTable", "RatioTable"]
 
 Array = NDArray[np.float64]
 
@@ -112,6 +114,8 @@ class RatioTable:
             Rows to choose from.
         n_observations, smooth : int, bool
         """
+        if marginal.cells is not None:
+            return CellTable(marginal.cells, marginal.limits)
 
         def table(step: float) -> RatioTable:
             fade = max(_LEAST_FADE, _FADE / n_observations)
@@ -149,3 +153,32 @@ class RatioTable:
             out += at(bend, i - 1) * c + at(bend, i) * d
         fade = np.exp(-np.maximum(beyond, 0) / self.fade)
         return np.where(out > 0, out * fade, out)
+
+
+@storable
+class CellTable(RatioTable):
+    """Log-ratios of a discrete target: one for each value, constant over the cell of its scores.
+
+    Parameters
+    ----------
+    cells : Masses
+    limits : tuple of float
+        Scores of the outermost values that were seen: beyond them the ratio is constant.
+    """
+
+    smooth = False
+
+    def __init__(self, cells: Masses, limits: tuple[float, float]) -> None:
+        self.points = np.clip(cells.scores_, *limits)
+        self._cells = cells
+
+    def normalize(self, value: Array) -> tuple[Array, Array]:
+        """Return normalised log-ratios at the values, and no second derivatives."""
+        value = np.clip(value, -LIMIT, LIMIT).astype(np.float64)
+        total = logsumexp(value, b=self._cells.masses_, axis=1, keepdims=True)
+        return value - total, np.zeros((len(value), 0))
+
+    def interpolate(self, value: Array, bend: Array, y: Array) -> Array:
+        """Values of the cells that scores y, (m,) or (rows, m), lie in."""
+        cell = self._cells.cell_of_score(y)
+        return value[:, cell] if cell.ndim == 1 else np.take_along_axis(value, cell, axis=1)

@@ -7,10 +7,11 @@ from sklearn.base import clone
 from mcdensity.marginals.adaptive import AdaptiveDensity
 from mcdensity.marginals.base import Marginal, fit_held_out
 from mcdensity.marginals.kde import KernelDensity
+from mcdensity.marginals.masses import Masses
 from mcdensity.marginals.tailed import TailedDensity
 
 __all__ = [
-    "AdaptiveDensity", "KernelDensity", "Marginal", "TailedDensity", "fit_held_out",
+    "AdaptiveDensity", "KernelDensity", "Marginal", "Masses", "TailedDensity", "fit_held_out",
     "get_marginal", "list_marginals",
 ]  # fmt: skip
 

@@ -16,6 +16,7 @@ from mcdensity.metrics.outcomes import (
     pit,
     pit_chi2,
     pit_ks,
+    rps,
 )
 from mcdensity.metrics.scorers import Scorer as Scorer
 from mcdensity.metrics.scorers import get_scorer, list_scorers
@@ -38,5 +39,6 @@ __all__ = [
     "pit",
     "pit_chi2",
     "pit_ks",
+    "rps",
     "total_variation",
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from mcdensity._validation import check_weights
-from mcdensity.distribution import check_coverage
+from mcdensity._validation import as_generator, check_weights
+from mcdensity.distribution import DiscreteDistribution, check_coverage
 from mcdensity.metrics._inputs import Array, Density, average, check_floor, prepare
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "pit",
     "pit_chi2",
     "pit_ks",
+    "rps",
 ]
 
 
@@ -62,7 +65,7 @@ def cde_loss(
     .. math:: \frac1n \sum_i \int g(y \mid x_i)^2 \, dy - \frac2n \sum_i g(y_i \mid x_i)
     """
     d, y = prepare(distribution, y, grid)
-    return average(d.as_grid()._mean_density() - 2 * d.pdf(y), sample_weight)
+    return average(d._mean_density() - 2 * d.pdf(y), sample_weight)
 
 
 def crps(
@@ -75,14 +78,19 @@ def crps(
     r"""Continuous ranked probability score, in units of y. Lower is better.
 
     .. math:: \int (F(t) - 1\{t \ge y\})^2 \, dt
+
+    For laws of single values it is the exact sum; on integers that is `rps`.
     """
     d, y = prepare(distribution, y, grid)
+    if isinstance(d, DiscreteDistribution):
+        return average(d._crps(y), sample_weight)
     # Quantiles as edges, denser in the tails, so that no panel spans scales that differ much: with
     # 16 nodes each, the score of a normal distribution is exact to 1e-6 (see the tests).
     tail = np.array([1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.2])
     edges = d.ppf_grid(np.concatenate([tail, [0.5], 1 - tail[::-1]]))
-    # Between the edges, and on both sides of the outcome, the integrand is smooth.
-    edges = np.sort(np.concatenate([edges, y[:, None]], axis=1), axis=1)
+    # Between the edges, and on both sides of the outcome and of atoms, the integrand is smooth.
+    atoms = np.broadcast_to(d.atoms, (len(y), len(d.atoms)))
+    edges = np.sort(np.concatenate([edges, y[:, None], atoms], axis=1), axis=1)
     node, weight = np.polynomial.legendre.leggauss(16)
     total = np.zeros(len(y))
     for left, right in zip(edges.T[:-1], edges.T[1:], strict=True):
@@ -91,6 +99,31 @@ def crps(
         step = (left >= y)[:, None]
         total += (half * weight * (d.cdf(t) - step) ** 2).sum(axis=1)
     return average(total, sample_weight)
+
+
+def rps(
+    distribution: DiscreteDistribution, y: ArrayLike, sample_weight: ArrayLike | None = None
+) -> float:
+    r"""Ranked probability score of laws of single values. Lower is better.
+
+    .. math:: \sum_k (F(v_k) - 1\{v_k \ge y\})^2
+
+    The sum is over the values in their order, whatever lies between them; on integers it equals
+    `crps`.
+
+    Parameters
+    ----------
+    distribution : DiscreteDistribution
+    y : array-like of shape (n,)
+    sample_weight : array-like of shape (n,), optional
+    """
+    if not isinstance(distribution, DiscreteDistribution):
+        raise TypeError(
+            "rps is for laws of single values (counts, grades), as MCD(target='discrete') "
+            f"predicts, got {type(distribution).__name__}. Use crps."
+        )
+    outcomes = prepare(distribution, y, None)[1]
+    return average(distribution._rps(outcomes), sample_weight)
 
 
 def pinball_loss(
@@ -160,13 +193,35 @@ def hpd_coverage(
     """Share of outcomes inside the highest-density region of that level. Nearer to it is better."""
     check_coverage(level)
     d, y = prepare(distribution, y, grid)
-    return average((d.hpd_level(y) <= level).astype(float), sample_weight)
+    # A region holds an atom as soon as those before it are not enough.
+    return average((d.hpd_level(y) - d.pmf(y) <= level).astype(float), sample_weight)
 
 
-def pit(distribution: Density, y: ArrayLike, *, grid: ArrayLike | None = None) -> Array:
-    """Probability integral transform of each outcome, F(y[i] | x[i]): uniform if F is right."""
+def pit(
+    distribution: Density,
+    y: ArrayLike,
+    *,
+    grid: ArrayLike | None = None,
+    random_state: Any = 0,
+) -> Array:
+    """Probability integral transform of each outcome, F(y[i] | x[i]): uniform if F is right.
+
+    Where the law has an atom, the value is drawn evenly from the jump of F there: only this
+    randomised transform is uniform.
+
+    Parameters
+    ----------
+    distribution : ConditionalDistribution, or densities of shape (n, G) with `grid`
+    y : array-like of shape (n,)
+    grid : array-like of shape (G,), optional
+    random_state : int, Generator, RandomState or None, default 0
+        For laws with atoms.
+    """
     d, y = prepare(distribution, y, grid)
-    return d.cdf(y)
+    value = d.cdf(y)
+    if len(d.atoms):
+        value = value - as_generator(random_state).random(len(y)) * d.pmf(y)
+    return value
 
 
 def pit_ks(

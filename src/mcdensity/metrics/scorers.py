@@ -18,6 +18,7 @@ from mcdensity.metrics.outcomes import (
     pinball_loss,
     pit_chi2,
     pit_ks,
+    rps,
 )
 
 __all__ = ["Scorer", "get_scorer", "list_scorers"]
@@ -78,6 +79,7 @@ _SCORERS = {
     "pinball_loss": Scorer("pinball_loss", pinball_loss, -1),
     "pit_chi2": Scorer("pit_chi2", pit_chi2, 1),
     "pit_ks": Scorer("pit_ks", pit_ks, -1),
+    "rps": Scorer("rps", rps, -1),
 }
 
 

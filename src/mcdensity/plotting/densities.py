@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from mcdensity.distribution import ConditionalDistribution, check_coverage
+from mcdensity.distribution import (
+    ConditionalDistribution,
+    MixedDistribution,
+    check_coverage,
+)
 from mcdensity.plotting._drawing import (
     BLUE,
     GREEN,
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_comparison", "plot_densities", "plot_fan", "plot_hpd"]
 
+Array = NDArray[np.float64]
+
 # Points of a curve: about one for each pixel of a column's width in print.
 _POINTS = 500
 
@@ -41,6 +47,8 @@ def plot_densities(
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the densities of a few rows, one below the other, with interval and outcome.
+
+    Counts and grades are drawn as bars; the atoms of a mixed law as stems, with their probability.
 
     Parameters
     ----------
@@ -108,19 +116,33 @@ def plot_comparison(
     if outcomes is not None:
         low, high = min(low, float(outcomes.min())), max(high, float(outcomes.max()))
     grid = np.linspace(low, high, _POINTS)
-    densities = [d.pdf_grid(grid) for d in every]
+    curves = {name: _curve(d, grid) for name, d in distributions.items()}
     # Each row has its own scale: otherwise a narrow density would flatten all others.
-    top = np.max([d.max(axis=1) for d in densities], axis=0)
+    top = np.max([c.max(axis=1) for c in curves.values() if c is not None] or [np.ones(n)], axis=0)
+    most = np.max([d.masses.max(axis=1) for d in every if d.is_discrete] or [np.ones(n)], axis=0)
+    if any(len(d.atoms) for d in every):
+        # Half a step for bars, and room for stems at the ends.
+        steps = [np.diff(d.atoms).min() * 0.6 for d in every if d.is_discrete and len(d.atoms) > 1]
+        margin = max([0.02 * (high - low), *steps])
+        low, high = low - margin, high + margin
     ax = new_axes(ax)
-    for k, (name, density) in enumerate(zip(distributions, densities, strict=True)):
+    for k, (name, curve) in enumerate(curves.items()):
         color, style = LINES[k % len(LINES)]
         if _fill and k:
             color, style = GREY, "--"
+        d = distributions[name]
         for i in range(n):
-            curve = -i + 0.85 * density[i] / top[i]
-            ax.plot(grid, curve, color=color, ls=style, lw=1.5, label=name if i == 0 else None)
-            if _fill and k == 0:
-                ax.fill_between(grid, -i, curve, color=color, alpha=0.2, lw=0)
+            label = name if i == 0 else None
+            if curve is not None:
+                # Beside stems, whose full height is 1, the curve is as high as its probability.
+                line = -i + 0.85 * curve[i] / top[i] * (1 - d.masses[i].sum())
+                ax.plot(grid, line, color=color, ls=style, lw=1.5, label=label)
+                if _fill and k == 0:
+                    ax.fill_between(grid, -i, line, color=color, alpha=0.2, lw=0)
+            if len(d.atoms):
+                shift = 0.15 * (k - (len(every) - 1) / 2)
+                own = None if curve is not None else label
+                _stems(ax, d[i], -i, 0.85 / most[i], shift, color, own)
     for i in range(n):
         ax.axhline(-i, color=GREY, lw=0.5, zorder=0.5)
         if outcomes is not None:
@@ -137,6 +159,41 @@ def plot_comparison(
     ax.tick_params(axis="y", length=0)
     add_legend(ax)
     return ax
+
+
+def _curve(distribution: ConditionalDistribution, grid: Array) -> Array | None:
+    """Densities on a grid, without atoms; None where there are only atoms."""
+    if distribution.is_discrete:
+        return None
+    if isinstance(distribution, MixedDistribution):
+        return distribution.rest.pdf_grid(grid)
+    return distribution.pdf_grid(grid)
+
+
+def _stems(
+    ax: Axes,
+    row: Any,
+    base: float,
+    scale: float,
+    shift: float,
+    color: str,
+    label: str | None,
+) -> None:
+    """Draw the masses of one row: bars for counts, a stem with a dot for a few atoms."""
+    height = scale * row.masses[0]
+    if row.is_discrete:
+        step = float(np.diff(row.atoms).min()) if len(row.atoms) > 1 else 1.0
+        ax.bar(
+            row.atoms + shift * step, height, bottom=base, width=0.7 * step, color=color,
+            alpha=0.45, lw=0, label=label,
+        )  # fmt: skip
+        return
+    ax.vlines(row.atoms, base, base + height, color=color, lw=3, zorder=2.5)
+    ax.plot(row.atoms, base + height, "o", color=color, ms=6, zorder=2.6, label=label)
+    for at, top, mass in zip(row.atoms, base + height, row.masses[0], strict=True):
+        ax.annotate(
+            f"{mass:.0%}", (at, top), (6, -3), textcoords="offset points", fontsize=8, color=color
+        )
 
 
 def plot_fan(

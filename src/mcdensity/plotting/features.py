@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mcdensity._validation import check_integer
+from mcdensity.distribution import ConditionalDistribution, MixedDistribution
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.plotting._drawing import ORANGE, new_axes, one_per_row
 
@@ -49,8 +50,7 @@ def plot_heatmap(
     values, rows = sweep(X, feature, n_points)
     distribution = estimator.predict_distribution(rows)
     low, high = float(distribution.ppf(0.005).min()), float(distribution.ppf(0.995).max())
-    grid = np.linspace(low, high, 300)
-    density = distribution.pdf_grid(grid).T
+    grid, density, what = _image(distribution, low, high)
     ax = new_axes(ax)
     numeric = values.dtype.kind == "f"
     across = values if numeric else np.arange(len(values))
@@ -59,7 +59,7 @@ def plot_heatmap(
         across, grid, density, cmap="Blues", vmin=0, vmax=np.quantile(density, 0.99),
         shading="nearest", rasterized=True,
     )  # fmt: skip
-    ax.figure.colorbar(mesh, ax=ax, label="density", extend="max")
+    ax.figure.colorbar(mesh, ax=ax, label=what, extend="max")
     for level, style in ((0.05, ":"), (0.5, "-"), (0.95, ":")):
         line = distribution.ppf(level)
         if numeric:
@@ -76,8 +76,23 @@ def plot_heatmap(
     if not numeric:
         ax.set_xticks(across, [str(v) for v in values], rotation=30, ha="right")
     name = feature if isinstance(feature, str) else f"feature {feature}"
-    ax.set(xlabel=name, ylabel="y", title="density; lines: 5 %, 50 %, 95 %")
+    ax.set(xlabel=name, ylabel="y", title=f"{what}; lines: 5 %, 50 %, 95 %")
     return ax
+
+
+def _image(
+    distribution: ConditionalDistribution, low: float, high: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], str]:
+    """Values of y, what the laws of the rows are there, shape (values, rows), and its name."""
+    if distribution.is_discrete:
+        atoms = distribution.atoms
+        grid = atoms[(atoms >= low) & (atoms <= high)]
+        return grid, distribution.pdf_grid(grid).T, "probability"
+    grid = np.linspace(low, high, 300)
+    if isinstance(distribution, MixedDistribution):
+        share = 1 - distribution.masses.sum(axis=1)
+        return grid, distribution.rest.pdf_grid(grid).T * share, "density beside the atoms"
+    return grid, distribution.pdf_grid(grid).T, "density"
 
 
 def sweep(X: Any, feature: str | int, n_points: int = 100) -> tuple[NDArray[Any], Any]:

@@ -15,10 +15,12 @@ from numpy.typing import ArrayLike
 
 from mcdensity import plotting
 from mcdensity._files import write_file
+from mcdensity._numbers import readable
 from mcdensity._validation import require
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.plotting.features import feature_column
 from mcdensity.report.diagnosis import Evaluation, evaluate
+from mcdensity.target_kind import describe
 
 __all__ = ["Evaluation", "build_report", "evaluate", "write_report"]
 
@@ -104,9 +106,9 @@ def build_report(
 def _summary(estimator: ConditionalEstimator, e: Evaluation) -> str:
     boxes = [
         (f"{e.n_rows:,}", "held-out rows"),
-        (f"{e.log_likelihood:.3f}", f"mean log-likelihood (± {e.log_likelihood_error:.3f})"),
-        (f"{e.gain:+.3f}", "above the density of y alone, in nats per row"),
-        (f"{e.crps:.4g}", f"CRPS; mean absolute error of the median {e.mae:.4g}"),
+        (f"{e.log_likelihood:.3f}", f"mean log-{e.what} (± {e.log_likelihood_error:.3f})"),
+        (f"{e.gain:+.3f}", f"above the {e.what} of y alone, in nats per row"),
+        (readable(e.crps), f"CRPS; mean absolute error of the median {readable(e.mae)}"),
         (f"{e.coverage[0.9]:.1%}", "of outcomes in their 90 % interval"),
     ]
     cells = "".join(f"<div><b>{html.escape(a)}</b><span>{html.escape(b)}</span></div>"
@@ -128,7 +130,7 @@ def _coverage(e: Evaluation) -> str:
         off = "" if low <= share <= high else " class=off"
         rows.append(
             f"<tr><td>{level:.0%}</td><td{off}>{share:.1%}</td>"
-            f"<td>{low:.1%} to {high:.1%}</td><td>{e.width[level]:.4g}</td></tr>"
+            f"<td>{low:.1%} to {high:.1%}</td><td>{readable(e.width[level])}</td></tr>"
         )
     return (
         "<h2>Coverage</h2><p>How many outcomes lie in their central interval, and how many would "
@@ -164,12 +166,13 @@ def _rows(X: Any, e: Evaluation, target: str) -> str:
     for word, rows in groups:
         distribution = e.distribution[rows]
         interval = distribution.interval(0.9)
-        head = ["row", target, "median", "90 % interval", "log-density", *names]
+        head = ["row", target, "median", "90 % interval", f"log-{e.what}", *names]
         body = []
         for i, row in enumerate(rows):
             cells = [
-                str(row), f"{e.y[row]:.5g}", f"{distribution.median()[i]:.5g}",
-                f"{interval[i, 0]:.4g} to {interval[i, 1]:.4g}", f"{e.density[row]:.2f}",
+                str(row), readable(e.y[row], 5), readable(distribution.median()[i]),
+                f"{readable(interval[i, 0])} to {readable(interval[i, 1])}",
+                f"{e.density[row]:.2f}",
                 *(_show(feature_column(X, name), row) for name in names),
             ]  # fmt: skip
             body.append("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>")
@@ -218,6 +221,8 @@ def _fitted(estimator: ConditionalEstimator) -> str:
 
     inner = getattr(estimator, "estimator_", estimator)
     facts = [("estimator", repr(estimator)), ("features", str(estimator.n_features_in_))]
+    if hasattr(inner, "target_kind_"):
+        facts.append(("target", describe(inner)))
     for name in ("ratio_", "contrast_size_", "construction_", "weights_"):
         if hasattr(inner, name):
             value = getattr(inner, name)
@@ -237,7 +242,7 @@ def _show(column: Any, row: int) -> str:
     value = column.iloc[row] if hasattr(column, "iloc") else column[row]
     if value is None or value != value:
         return "missing"
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+    return readable(float(value)) if isinstance(value, float | np.floating) else str(value)
 
 
 def _picture(draw: Callable[[Any], Any], size: tuple[float, float]) -> str:

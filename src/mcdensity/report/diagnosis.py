@@ -12,6 +12,7 @@ from scipy import stats
 from sklearn.model_selection import KFold
 
 from mcdensity import metrics
+from mcdensity._numbers import readable
 from mcdensity._validation import as_generator
 from mcdensity.distribution import ConditionalDistribution
 from mcdensity.estimator import ConditionalEstimator
@@ -69,6 +70,11 @@ class Evaluation:
     def n_rows(self) -> int:
         """Number of rows."""
         return len(self.y)
+
+    @property
+    def what(self) -> str:
+        """What likelihoods are made of: "density", or "mass" of single values."""
+        return "mass" if self.distribution.is_discrete else "density"
 
     def chance(self, level: float) -> tuple[float, float]:
         """Return the coverages that 19 of 20 samples would show if the distributions were right."""
@@ -146,7 +152,7 @@ def evaluate(
         density,
         log_likelihood=float(density.mean()),
         log_likelihood_error=float(density.std(ddof=1) / np.sqrt(len(density))),
-        gain=float(density.mean() - _alone(outcomes)),
+        gain=float(density.mean() - _alone(outcomes, distribution)),
         crps=metrics.crps(distribution, outcomes),
         mae=float(np.abs(outcomes - distribution.median()).mean()),
         rmse=float(np.sqrt(np.mean((outcomes - distribution.mean()) ** 2))),
@@ -171,19 +177,33 @@ def _check_numbers(distribution: ConditionalDistribution, density: Array) -> Non
         )
 
 
-def _alone(y: Array) -> float:
-    """Mean log-likelihood of y under its own density, each half scored by the other."""
+def _alone(y: Array, law: ConditionalDistribution) -> float:
+    """Mean log-likelihood of y under its own law, each half scored by the other.
+
+    The law has the atoms of the predicted ones: likelihoods of different measures do not compare.
+    """
     from mcdensity.baselines import MarginalBaseline
+    from mcdensity.marginals import Masses
 
     if len(y) < 10 or np.ptp(y) == 0:
         return float("nan")
     total = 0.0
     for train, test in KFold(2, shuffle=True, random_state=0).split(y):
-        if np.ptp(y[train]) == 0:
+        known, new = y[train], y[test]
+        if law.is_discrete:
+            found = Masses(law.support).fit(known).log_mass(new)
+            total += float(np.maximum(found, -np.log(len(y))).sum())
+            continue
+        for atom in law.atoms:
+            share = ((known == atom).sum() + 0.5) / (len(known) + 1)
+            total += float(np.log(share) * (new == atom).sum())
+        rest, new = (values[~np.isin(values, law.atoms)] for values in (known, new))
+        if len(rest) < 4 or np.ptp(rest) == 0:
             return float("nan")
-        nothing = np.zeros((len(train), 1)), np.zeros((len(test), 1))
-        model = MarginalBaseline().fit(nothing[0], y[train])
-        total += float(model.logpdf(nothing[1], y[test]).sum())
+        nothing = np.zeros((len(rest), 1)), np.zeros((len(new), 1))
+        if len(new):
+            model = MarginalBaseline().fit(nothing[0], rest)
+            total += float((model.logpdf(nothing[1], new) + np.log(len(rest) / len(known))).sum())
     return total / len(y)
 
 
@@ -217,6 +237,8 @@ def _warn_of_calibration(e: Evaluation) -> list[str]:
     inside = round(e.coverage[0.9] * e.n_rows)
     p_low = float(stats.binom.cdf(inside, e.n_rows, 0.9))
     p_high = float(stats.binom.sf(inside - 1, e.n_rows, 0.9))
+    if len(e.distribution.atoms):  # intervals with atoms hold more than they must
+        p_high = 1.0
     if p_low < _RARE:
         out.append(
             f"Intervals are too narrow: the 90 % intervals hold only {e.coverage[0.9]:.0%} of the "
@@ -273,7 +295,7 @@ def _warn_by_size(e: Evaluation) -> list[str]:
             continue
         if stats.binom.cdf(hits, n, 0.9) < _RARE / n_bins:
             word = "narrow"
-        elif stats.binom.sf(hits - 1, n, 0.9) < _RARE / n_bins:
+        elif not len(e.distribution.atoms) and stats.binom.sf(hits - 1, n, 0.9) < _RARE / n_bins:
             word = "wide"
         else:
             continue
@@ -286,18 +308,19 @@ def _warn_by_size(e: Evaluation) -> list[str]:
         if a == edges[0] and b == edges[-1]:
             continue  # everywhere: already reported
         if a == edges[0]:
-            where = f"below {b:.3g}"
+            where = f"below {readable(b, 3)}"
         elif b == edges[-1]:
-            where = f"above {a:.3g}"
+            where = f"above {readable(a, 3)}"
         else:
-            where = f"between {a:.3g} and {b:.3g}"
+            where = f"between {readable(a, 3)} and {readable(b, 3)}"
         out.append(f"Intervals are too {word} where the predicted median is {where}.")
     return out
 
 
 def _warn_of_data(estimator: ConditionalEstimator, X: Any, e: Evaluation) -> list[str]:
     out = []
-    if len(np.unique(e.y)) <= max(10, e.n_rows // 20) and e.n_rows >= _FEW:
+    few = len(np.unique(e.y)) <= max(10, e.n_rows // 20)
+    if few and e.n_rows >= _FEW and len(e.distribution.atoms) == 0:
         out.append(
             f"The target has only {len(np.unique(e.y))} different values, like counts or rounded "
             "numbers: quantiles and intervals are meaningful, but a log-likelihood should not "
@@ -313,12 +336,12 @@ def _warn_of_data(estimator: ConditionalEstimator, X: Any, e: Evaluation) -> lis
             f"About {seen:.0%} of these rows were used to fit the model: all numbers here are too "
             "optimistic. Use rows that were held out.",
         )
-    numbers = zip(preparation.ranges_.items(), preparation._numbers(X).T, strict=True)
+    numbers = zip(preparation.ranges_.items(), preparation.numbers_of(X).T, strict=True)
     for (name, (low, high)), values in numbers:
         beyond = int(((values < low) | (values > high)).sum())
         if beyond > max(1, 0.01 * e.n_rows):
             out.append(
-                f"{beyond} rows have {name!r} outside of what was seen in training ({low:.4g} to "
-                f"{high:.4g}): their distributions are guesses."
+                f"{beyond} rows have {name!r} outside of what was seen in training "
+                f"({readable(low)} to {readable(high)}): their distributions are guesses."
             )
     return out

@@ -1,0 +1,79 @@
+"""`MCD.distill`: a copy of a model in which one small network replaces the experts."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mcdensity._parallel import in_parallel
+from mcdensity._validation import as_generator
+from mcdensity.distribution.against import inner_probabilities
+from mcdensity.experts.distilled import distill, thinned
+from mcdensity.target import DiscreteSpace
+
+__all__ = ["distilled_copy"]
+
+Array = NDArray[np.float64]
+
+
+def distilled_copy(model: Any, X: ArrayLike | None, random_state: Any) -> Any:
+    """Return a copy of a fitted MCD with a small network; see `MCD.distill`."""
+    if not hasattr(model, "_kept_rows"):
+        raise ValueError(
+            "This model has kept no rows to distill from: it was saved by an earlier version. Fit "
+            "it again."
+        )
+    more = None if X is None else model._check_predict(X)
+    for name, rows in (("the training data", model._kept_rows), ("X", more)):
+        if rows is not None and np.isnan(rows).any():
+            raise ValueError(
+                f"distill: {name} have missing values, which the small network does not take. Use "
+                "MCD within TableEstimator, which fills them in."
+            )
+    rng = as_generator(model.random_state if random_state is None else random_state)
+    seed = int(rng.integers(2**31 - 1))
+    small = copy.copy(model)
+    # Intervals that held-out rows adjusted were adjusted for the other model.
+    small.__dict__.pop("conformal_levels_", None)
+    if hasattr(model, "parts_"):
+        labels, rest = (distilled_copy(part, more, seed + i) for i, part in enumerate(model.parts_))
+        small.parts_ = [labels, rest]
+        loss = labels.distill_loss_ + model._share_of_rest * rest.distill_loss_
+        small.distill_loss_ = loss
+    else:
+        small.discriminator_ = _student(model, more, seed)
+        small.distill_loss_ = small.discriminator_.loss_
+    for name in ("weights_", "ratio_", "ratio_scores_", "contrast_size_", "construction_"):
+        small.__dict__.pop(name, None)
+    return small
+
+
+def _student(model: Any, more: Array | None, seed: int) -> Any:
+    """Train the network on the model's log-ratios."""
+    space, marginal = model.target_space_, model.marginal_
+    mass = None
+    if isinstance(space, DiscreteSpace):
+        mass, inner = marginal.masses_, marginal.scores_
+        u = np.cumsum(mass) - mass / 2
+    else:
+        u = thinned(marginal.cdf(model._knots))
+        points = marginal.ppf(inner_probabilities(u))
+        inner = space.inner(points, clip=False)
+
+    def ratios(rows: Array) -> Array:
+        law = model._distribution(rows)
+        if mass is not None:
+            return np.log(np.maximum(law.masses, 1e-300)) - np.log(mass)
+        return law._logpdf(np.broadcast_to(points, (len(rows), len(points))))
+
+    def teacher(rows: Array) -> Array:
+        blocks = model._blocks(len(rows))
+        parts = in_parallel(lambda b: ratios(rows[b]), blocks, model._threads())
+        found = np.concatenate(parts)
+        return found if mass is not None else found - marginal.logpdf(points)
+
+    kept = model._kept_rows.astype(np.float64)
+    return distill(kept, more, u, inner, teacher, seed, mass)

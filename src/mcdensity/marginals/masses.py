@@ -1,0 +1,244 @@
+"""Probabilities of single values: the marginal of a discrete target."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+from mcdensity.marginals.base import Marginal
+
+__all__ = ["Masses"]
+
+Array = NDArray[np.float64]
+
+# Rows' worth of the smoothed masses that the observed ones are mixed with; chosen by the likelihood
+# of values that are left out.
+_PRIORS = (1.0, 3.0, 10.0, 30.0)
+# Values are smoothed over this many neighbours on either side, relative to their standard
+# deviation, with weights that fall by half at each.
+_WIDTH = 0.25
+# The outermost share of the mass on either side is smoothed as a geometric law; each value has at
+# least this factor of the mass of the one before it.
+_TAIL, _LEAST_DECAY = 0.1, 0.5
+# Share of the smoothed masses that is spread evenly.
+_LEAST_SHARE = 0.01
+# Values beyond those seen, and rows' worth of mass for all of them on one side.
+_MOST_BEYOND, _ROWS_BEYOND = 60, 0.5
+# Scores of cells are computed between these probabilities.
+_LEAST = 1e-300
+# Rounding error of multiples of a step, in steps; whole numbers up to here are exact.
+_ROUNDING, _MOST_INTEGER = 1e-4, 2.0**53
+# Laws are integrated over the cells in panels of at most this many normal scores, out to the last
+# score, by so many points each. Laws that shift by two standard deviations and shrink to a half
+# have masses exact to 2e-5 (see the tests).
+_PANEL, _LAST_SCORE = 0.65, 6.5
+_POINTS, _FACTORS = np.polynomial.legendre.leggauss(4)
+
+
+class Masses(Marginal):
+    """Smoothed masses of values, and their normal scores.
+
+    The coordinate in which `logpdf`, `cdf` and `ppf` work is the normal score: the law of y alone
+    is the standard normal one, and each value has a cell of it.
+
+    Parameters
+    ----------
+    support : tuple of float
+        Values beyond those seen stay within it.
+    smooth : bool, default True
+        Whether to smooth, and to add values that were not seen. Without, the masses are the shares
+        of the targets.
+
+    Attributes
+    ----------
+    values_ : ndarray of shape (K,)
+        Ascending.
+    masses_ : ndarray of shape (K,)
+    edges_ : ndarray of shape (K + 1,)
+        Ends of the values' cells, from minus infinity to infinity.
+    scores_ : ndarray of shape (K,)
+        The mean of the normal law in each cell.
+    nodes_, weights_ : ndarray of shape (m,)
+        Scores, and the probabilities that they stand for, to integrate over the cells by.
+    starts_ : ndarray of shape (K,)
+        The first node of each cell.
+    """
+
+    def __init__(
+        self, support: tuple[float, float] = (-np.inf, np.inf), smooth: bool = True
+    ) -> None:
+        self.support = support
+        self.smooth = smooth
+
+    def fit(self, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn the masses of targets.
+
+        Parameters
+        ----------
+        y : array-like of shape (n,)
+        sample_weight : array-like of shape (n,), optional
+        """
+        target = np.asarray(y, dtype=np.float64)
+        weight = np.ones(len(target)) if sample_weight is None else np.asarray(sample_weight)
+        weight = weight * len(target) / weight.sum()
+        seen = np.unique(target)
+        step = _lattice(seen) if self.smooth else None
+        self.values_ = seen if step is None else _completed(seen, step, self.support)
+        cell = self.cell(target)
+        count = np.bincount(cell, weights=weight, minlength=len(self.values_)).astype(np.float64)
+        self.masses_ = _smoothed(count, self.values_, seen) if self.smooth else count / count.sum()
+        below = np.concatenate([[0.0], np.cumsum(self.masses_)])
+        above = np.concatenate([[0.0], np.cumsum(self.masses_[::-1])])[::-1]
+        # From the nearer side, so that scores of rare values keep their digits.
+        lower, upper = ndtri(np.minimum(below, 1)), -ndtri(np.minimum(above, 1))
+        self.edges_ = np.where(below < 0.5, lower, upper)
+        self.edges_[[0, -1]] = -np.inf, np.inf
+        density = np.exp(-(self.edges_**2) / 2) / np.sqrt(2 * np.pi)
+        self.scores_ = -np.diff(density) / self.masses_
+        self._set_nodes()
+        self._n = float(count.sum())
+        return self
+
+    def held_out(self, scores: Array, sample_weight: Array | None = None) -> Array:
+        """Log-density of scores of targets that were learned from, each without itself."""
+        cell = self.cell_of_score(scores)
+        weight = np.ones(len(cell)) if sample_weight is None else sample_weight
+        rows = self._n * self.masses_[cell]
+        left = np.maximum(rows - weight, 0.1 * rows) / np.maximum(self._n - weight, 1)
+        return self.logpdf(scores) + np.minimum(np.log(left / self.masses_[cell]), 0)
+
+    def _set_nodes(self) -> None:
+        even = np.arange(-_LAST_SCORE, _LAST_SCORE + _PANEL / 2, _PANEL)
+        ends = np.unique(np.concatenate([self.edges_, even]))
+        node = (_POINTS + 1) / 2
+        nodes = _between(ends[:-1, None], ends[1:, None], np.broadcast_to(node, (len(ends) - 1, 4)))
+        mass = np.where(ends[:-1] > 0, ndtr(-ends[:-1]) - ndtr(-ends[1:]), np.diff(ndtr(ends)))
+        self.nodes_, self.weights_ = nodes.ravel(), (mass[:, None] * _FACTORS / 2).ravel()
+        self.starts_ = 4 * np.searchsorted(ends, self.edges_[:-1])
+
+    def cell(self, y: Array) -> NDArray[np.intp]:
+        """Return the number of the value nearest to each y."""
+        middle = (self.values_[1:] + self.values_[:-1]) / 2
+        return np.searchsorted(middle, y, side="right")
+
+    def cell_of_score(self, score: Array) -> NDArray[np.intp]:
+        """Return the number of the cell that each score lies in."""
+        return np.searchsorted(self.edges_[1:-1], score, side="right")
+
+    def log_mass(self, y: Array) -> Array:
+        """Log-mass of y; minus infinity off the values."""
+        cell = self.cell(y)
+        return np.where(self.values_[cell] == y, np.log(self.masses_[cell]), -np.inf)
+
+    def spread(self, cell: NDArray[np.intp], rng: np.random.Generator) -> Array:
+        """Draw normal scores from the cells of values."""
+        return _between(self.edges_[cell], self.edges_[cell + 1], rng.random(len(cell)))
+
+    def strata(self, cell: NDArray[np.intp], count: int) -> Array:
+        """Scores in the middle of `count` strata of equal probability of each cell."""
+        level = np.broadcast_to((np.arange(count) + 0.5) / count, (len(cell), count))
+        return _between(self.edges_[cell][:, None], self.edges_[cell + 1][:, None], level)
+
+    def logpdf(self, y: ArrayLike) -> Array:
+        """Log-density of normal scores."""
+        return -np.square(y) / 2 - np.log(2 * np.pi) / 2
+
+    def cdf(self, y: ArrayLike) -> Array:
+        """Probability below normal scores."""
+        return ndtr(y)
+
+    def ppf(self, q: ArrayLike) -> Array:
+        """Inverse of `cdf`."""
+        return ndtri(q)
+
+
+def _between(low: Array, high: Array, level: Array) -> Array:
+    """Quantiles of the normal law between two scores."""
+    # In the tail that is nearer, so that no digits are lost.
+    flip = low + high > 0
+    low, high = np.where(flip, -high, low), np.where(flip, -low, high)
+    level = np.where(flip, 1 - level, level)
+    start, end = ndtr(low), ndtr(high)
+    score = ndtri(np.maximum(start + (end - start) * level, _LEAST))
+    return np.where(flip, -score, score)
+
+
+def _completed(seen: Array, step: float, support: tuple[float, float]) -> Array:
+    """All values of a lattice between those seen, and some beyond, within the support."""
+    low, high = support
+    count = round((seen[-1] - seen[0]) / step)
+    before = after = min(_MOST_BEYOND, max(3, count))
+    if np.isfinite(low):
+        before = min(before, int((seen[0] - low) / step + 1e-6))
+    if np.isfinite(high):
+        after = int((high - seen[-1]) / step + 1e-6) if high - low < 1e3 * step else after
+        after = min(after, int((high - seen[-1]) / step + 1e-6))
+    values = seen[0] + step * np.arange(-before, count + after + 1)
+    # Values that were seen are kept to the last digit.
+    values[np.round((seen - seen[0]) / step).astype(int) + before] = seen
+    return values
+
+
+def _smoothed(count: Array, values: Array, seen: Array) -> Array:
+    """Mix the shares of the values with smoothed ones, and give the ends their tails."""
+    n = count.sum()
+    first, last = np.searchsorted(values, [seen[0], seen[-1]])
+    inside = slice(first, last + 1)
+    share = count[inside] / n
+    place = np.arange(len(share))
+    mean = share @ place
+    reach = max(1, round(_WIDTH * np.sqrt(share @ (place - mean) ** 2)))
+    kernel = 0.5 ** np.abs(np.arange(-reach, reach + 1))
+    kernel[reach] = 0.0  # of its neighbours alone, so that a value is judged without itself
+    smooth = np.convolve(share, kernel)[reach:-reach]
+    smooth = _with_tails(smooth / smooth.sum(), share)
+
+    def held_out(prior: float) -> float:
+        left = np.maximum(count[inside] - 1, 0) + prior * smooth
+        return float(count[inside] @ np.log(left / (n - 1 + prior)))
+
+    prior = max(_PRIORS, key=held_out)
+    masses = np.zeros(len(values))
+    masses[inside] = (count[inside] + prior * smooth) / (n + prior)
+    beyond = ((np.arange(last + 1, len(values)), share[::-1]), (np.arange(first)[::-1], share))
+    for ahead, tail in beyond:
+        if len(ahead):
+            powers = _tail(tail)[1] ** np.arange(len(ahead))
+            masses[ahead] = _ROWS_BEYOND / n * powers / powers.sum()
+    return masses / masses.sum()
+
+
+def _with_tails(smooth: Array, share: Array) -> Array:
+    """Mix the outer tenths, where values are missed by chance, with geometric laws."""
+    out = smooth.copy()
+    for part, own in ((out, share), (out[::-1], share[::-1])):
+        size, decay = _tail(own)
+        powers = decay ** np.arange(size)[::-1]
+        part[:size] = (part[:size] + own[:size].sum() * powers / powers.sum()) / 2
+    # In the middle a value may be missing together with its neighbours.
+    out += _LEAST_SHARE / len(out)
+    return out / out.sum()
+
+
+def _tail(share: Array) -> tuple[int, float]:
+    """Number of values in the first tenth of the mass, and how fast it falls outwards."""
+    size = int(np.searchsorted(np.cumsum(share), _TAIL)) + 1
+    part = share[:size][::-1]
+    # The mean of a geometric law gives its decay.
+    excess = part @ np.arange(size) / part.sum()
+    return size, max(_LEAST_DECAY, excess / (1 + excess))
+
+
+def _lattice(values: Array) -> float | None:
+    """Return the step of which the differences of values are multiples, or None."""
+    if len(values) < 2:
+        return None
+    steps = np.diff(values)
+    if (values == np.floor(values)).all() and np.abs(values).max() < _MOST_INTEGER:
+        return float(np.gcd.reduce(steps.astype(np.int64)))
+    multiple = (values - values[0]) / steps.min()
+    on_lattice = np.abs(multiple - np.round(multiple)).max() < _ROUNDING
+    return float(steps.min()) if on_lattice else None
