@@ -143,3 +143,23 @@ def test_mistakes():
         evaluate(known(), X, Y[:5])
     with pytest.raises(ValueError, match="at least 2 are needed"):
         evaluate(known(), X[:1], Y[:1])
+
+
+def test_reports_on_counts_and_atoms(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 2))
+    counts = rng.poisson(np.exp(0.5 + 0.5 * X[:, 0])).astype(float)
+    zeros = np.where(rng.random(500) < 0.5, 0.0, 1000 * rng.lognormal(X[:, 0], 0.5))
+    for y, word in ((counts, "log-mass"), (zeros, "log-density")):
+        model = MCD("quadratic", random_state=0).fit(X[:300], y[:300])
+        found = write_report(model, X[300:], y[300:], tmp_path / "report.html")
+        text = (tmp_path / "report.html").read_text()
+        assert f"mean {word}" in text
+        assert model.target_kind_ in text
+        assert (
+            "e+0" not in text.split("<h2>What was fitted")[0].replace("base64", "").split("<img")[0]
+        )
+        # With atoms an interval may hold more than it must, which is no reason to warn.
+        assert found.nominal[0.5] > 0.5
+        assert not any("too wide" in warning for warning in found.warnings)
+        assert found.gain > 0

@@ -47,6 +47,7 @@ class Evaluation:
     crps, mae, rmse : of the distributions, of the median, of the mean
     pit_p_value : of the Kolmogorov-Smirnov test that the PIT is uniform
     coverage, width : by the level of the central interval
+    nominal : what the intervals should cover: the level, or more where laws have atoms
     importance : features and the log-likelihood lost when they are shuffled, largest first
     warnings : list of str
     """
@@ -63,6 +64,7 @@ class Evaluation:
     pit_p_value: float
     coverage: dict[float, float]
     width: dict[float, float]
+    nominal: dict[float, float]
     importance: list[tuple[Any, float]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -78,7 +80,8 @@ class Evaluation:
 
     def chance(self, level: float) -> tuple[float, float]:
         """Return the coverages that 19 of 20 samples would show if the distributions were right."""
-        low, high = stats.binom.ppf([0.025, 0.975], self.n_rows, level) / self.n_rows
+        share = self.nominal.get(level, level)
+        low, high = stats.binom.ppf([0.025, 0.975], self.n_rows, share) / self.n_rows
         return float(low), float(high)
 
     def as_dict(self) -> dict[str, Any]:
@@ -141,9 +144,13 @@ def evaluate(
         raise ValueError(f"X has {len(distribution)} rows and y has {len(outcomes)}.")
     density = estimator.logpdf(X, outcomes)
     _check_numbers(distribution, density)
-    coverage, width = {}, {}
+    coverage, width, nominal = {}, {}, {}
     for level in sorted({*levels, 0.9}):
         low, high = distribution.interval(level).T
+        nominal[level] = level
+        if len(distribution.atoms):
+            held = distribution.cdf(high) - distribution.cdf(low) + distribution.pmf(low)
+            nominal[level] = float(held.mean())
         coverage[level] = float(np.mean((outcomes >= low) & (outcomes <= high)))
         width[level] = float(np.mean(high - low))
     out = Evaluation(
@@ -159,6 +166,7 @@ def evaluate(
         pit_p_value=float(stats.kstest(metrics.pit(distribution, outcomes), "uniform").pvalue),
         coverage=coverage,
         width=width,
+        nominal=nominal,
     )
     if importances:
         out.importance = _importance(estimator, X, outcomes, random_state)
@@ -235,10 +243,8 @@ def _warn_of_calibration(e: Evaluation) -> list[str]:
     if e.n_rows < _FEW:
         out.append(f"There are only {e.n_rows} held-out rows: all numbers here are uncertain.")
     inside = round(e.coverage[0.9] * e.n_rows)
-    p_low = float(stats.binom.cdf(inside, e.n_rows, 0.9))
-    p_high = float(stats.binom.sf(inside - 1, e.n_rows, 0.9))
-    if len(e.distribution.atoms):  # intervals with atoms hold more than they must
-        p_high = 1.0
+    p_low = float(stats.binom.cdf(inside, e.n_rows, e.nominal[0.9]))
+    p_high = float(stats.binom.sf(inside - 1, e.n_rows, e.nominal[0.9]))
     if p_low < _RARE:
         out.append(
             f"Intervals are too narrow: the 90 % intervals hold only {e.coverage[0.9]:.0%} of the "
