@@ -5,11 +5,13 @@ import pytest
 from scipy import stats
 
 from mcdensity import MCD, TableEstimator, load, metrics, save
+from mcdensity.baselines import get_estimator
 from mcdensity.distribution import (
     DiscreteDistribution,
     MixedDistribution,
     ScipyDistribution,
 )
+from mcdensity.experts.registry import get_expert
 
 rng = np.random.default_rng(0)
 
@@ -381,3 +383,16 @@ def test_unbounded_and_continuous_is_what_it_was():
     assert model.support_ == (-np.inf, np.inf)
     assert model.target_space_.bounds is None
     assert model.predict_distribution(X[:5]).cdf(-1.0).min() > 0
+
+
+def test_estimators_and_experts_declare_what_they_take():
+    assert MCD.target_kinds == {"continuous", "discrete", "mixed"}
+    assert get_estimator("mdn").target_kinds == {"continuous"}
+    model = MCD("quadratic", random_state=0)
+    expert = type(get_expert("quadratic"))
+    kinds, expert.target_kinds = expert.target_kinds, frozenset({"continuous"})
+    try:
+        with pytest.raises(ValueError, match="takes no discrete target"):
+            model.fit(*simulated("counts", 200))
+    finally:
+        expert.target_kinds = kinds

@@ -96,7 +96,7 @@ def test_the_new_expert_passes_the_contract(neighbours):
 def test_every_expert_is_of_one_kind(name):
     expert = get_expert(name)
     assert isinstance(expert, RatioExpert) != isinstance(expert, DensityExpert)
-    assert expert.target_kinds == {"continuous"}
+    assert expert.target_kinds == {"continuous", "discrete"}
     assert expert.max_targets >= 1
     assert hasattr(expert, "ratio_") is False
 

@@ -202,7 +202,7 @@ def test_masses_are_a_law_on_a_lattice():
     assert masses.values_[-1] > 7
     assert (masses.masses_ > 0).all()
     # Values that were not seen are unlikely, and those seen have about their shares.
-    assert masses.masses_[masses.values_ == 2][0] < 0.1
+    assert masses.masses_[masses.values_ == 2][0] < 0.2
     assert masses.masses_[0] == pytest.approx(30 / 61, abs=0.03)
     assert Masses((0, 8)).fit(y).values_[-1] == 8
     np.testing.assert_allclose(masses.edges_[1:-1], stats.norm.ppf(np.cumsum(masses.masses_)[:-1]))

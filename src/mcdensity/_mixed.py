@@ -1,4 +1,4 @@
-"""Targets with a density and atoms: one model says which, another has the density of the rest."""
+"""Laws with atoms: of single values, and of a density and atoms, which two models make up."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mcdensity.distribution import MixedDistribution
+from mcdensity.distribution import DiscreteDistribution, MixedDistribution
+from mcdensity.experts.distilled import Distilled
 from mcdensity.target_kind import Measure
 
-__all__ = ["fit_parts", "mixed_law"]
+__all__ = ["discrete_law", "fit_parts", "mixed_law"]
 
 Array = NDArray[np.float64]
 
@@ -91,6 +92,17 @@ def _labels(y: Array, atoms: Array, no_atom: int) -> Array:
     number = np.searchsorted(atoms, y)
     label = number + (number >= no_atom)
     return np.where(np.isin(y, atoms), label, no_atom).astype(np.float64)
+
+
+def discrete_law(model: Any, X: Array) -> DiscreteDistribution:
+    """Integrate the ratios of a model of single values over their cells."""
+    space, expert = model.target_space_, model.discriminator_
+    if isinstance(expert, Distilled):
+        return space.of_ratios(expert.at_knots(X).astype(np.float64), by_value=True)
+    nodes = space.masses.nodes_
+    value = expert.condition(X).relative(nodes, model.marginal_.logpdf(nodes))
+    least = value.max(axis=1, keepdims=True) + np.log(model.epsilon)
+    return space.of_ratios(np.maximum(value, least))
 
 
 def mixed_law(parts: list[Any], atoms: Array, X: Array) -> MixedDistribution:

@@ -61,6 +61,8 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+    # What y may be; a method that takes more has the parameters `target` and `support`.
+    target_kinds: ClassVar[frozenset[str]] = frozenset({"continuous"})
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the distribution of y given x.

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mcdensity._distilling import distilled_copy
 from mcdensity._effort import EFFORTS
-from mcdensity._mixed import fit_parts, mixed_law
+from mcdensity._mixed import discrete_law, fit_parts, mixed_law
 from mcdensity._pairs import group_codes
 from mcdensity._progress import showing
 from mcdensity._ratios import score_ratios
@@ -58,8 +58,7 @@ class MCD(ConditionalEstimator):
         A name from `mcdensity.marginals.list_marginals`, or an object with `fit`, `logpdf`, `cdf`
         and `ppf`. "kde" is the paper's kernel density; "tailed" is the same with a little of a
         heavy-tailed density, so that a target just beyond those seen is unlikely, not impossible;
-        "adaptive" mixes kernels of several widths and two simple laws, weighted by held-out
-        likelihood.
+        "adaptive" mixes kernels and two simple laws, weighted by held-out likelihood.
     construction : {"auto", "id", "iid"}, default "auto"
         How pairs are made, see `mcdensity.build_contrast`; "auto" is "id".
     ratio : float or "auto", default 0.05
@@ -78,8 +77,7 @@ class MCD(ConditionalEstimator):
     random_state : int, Generator, RandomState or None
         Seed; the same seed gives the same numbers.
     verbose : bool, default False
-        Whether to show, on standard error, what is being fitted, how far it is and about how long
-        it will still take: as a bar in a terminal, else in lines of text.
+        Whether to show, on standard error, what is being fitted and how long it will still take.
     time_budget : float, optional
         Seconds that `fit` may take. A quick model comes first, then whatever fits into the time;
         networks are trained with fewer steps. The result then depends on the machine. Without a
@@ -132,11 +130,10 @@ class MCD(ConditionalEstimator):
     contrast_size_ : int
         Number of pairs, where there are any.
     construction_ : int
-        Which of the paper's Constructions 1 to 5 the data called for, where pairs are made.
+        Which of the paper's Constructions 1 to 5 the data called for.
     distill_loss_ : float
-        Of a model that `distill` made: how much log-likelihood it loses.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
+        Of a distilled model: how much log-likelihood it loses.
+    n_features_in_, feature_names_in_
     x_mean_, x_scale_, y_mean_, y_scale_
         What was used to standardise.
 
@@ -152,6 +149,7 @@ class MCD(ConditionalEstimator):
     array([[0.1, 1. , 1.9]])
     """
 
+    target_kinds: ClassVar[frozenset[str]] = frozenset({"continuous", "discrete", "mixed"})
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "discriminator": [object],
         "marginal": [object],
@@ -279,16 +277,8 @@ class MCD(ConditionalEstimator):
             weights = (
                 None if weights is None else np.concatenate([weights, np.ones(len(y_marginal))])
             )
-        self.marginal_ = get_marginal(self.marginal)
         expert = make_discriminator(self.discriminator, self.discriminator_params)
-        held_out = None
-        if isinstance(space, DiscreteSpace):
-            self.marginal_, held_out = space.masses, space.masses.held_out(y, sample_weight)
-        elif isinstance(expert, RatioExpert):  # there is nothing to compare it with
-            self.marginal_.fit(targets, sample_weight=weights)
-        else:
-            held_out = fit_held_out(self.marginal_, targets, weights)[: len(y)]
-            held_out = held_out - space.log_slope(y)
+        held_out = self._fit_marginal(expert, y, sample_weight, targets, weights)
         data = TrainingData(
             X,
             space.inner(y)[:, None],
@@ -319,6 +309,25 @@ class MCD(ConditionalEstimator):
         self._kept_rows = X[np.sort(kept)].astype(np.float32)
         if hasattr(expert, "weights_"):
             self.weights_ = dict(expert.weights_)
+
+    def _fit_marginal(
+        self, expert: Any, y: Array, weight: Array | None, targets: Array, weights: Array | None
+    ) -> Array | None:
+        """Fit the marginal to all targets; return log-densities of y where they are held out."""
+        space = self.target_space_
+        if space.kind not in expert.target_kinds:
+            raise ValueError(
+                f"{self._describe()} takes no {space.kind} target; use target='continuous'."
+            )
+        if isinstance(space, DiscreteSpace):
+            self.marginal_ = space.masses
+            return space.masses.held_out(y, weight)
+        self.marginal_ = get_marginal(self.marginal)
+        if isinstance(expert, RatioExpert):  # there is nothing to compare it with
+            self.marginal_.fit(targets, sample_weight=weights)
+            return None
+        held_out = fit_held_out(self.marginal_, targets, weights)[: len(y)]
+        return held_out - space.log_slope(y)
 
     def _learn_space(self, y: Array, weight: Array | None, more: Array | None) -> TargetSpace:
         part = getattr(self, "_measure", None)  # of a model that is a part of another
@@ -360,9 +369,8 @@ class MCD(ConditionalEstimator):
     def distill(self, X: ArrayLike | None = None, random_state: Any = None) -> MCD:
         """Return a copy of this model in which one small network replaces all experts.
 
-        Predictions are many times faster, and the model file is smaller than that of a portfolio.
-        The network learns from this model alone, which is asked about points near rows that it
-        kept from the training data.
+        Predictions are many times faster. The network learns from this model alone, which is asked
+        about points near rows that it kept from the training data.
 
         Parameters
         ----------
@@ -397,12 +405,7 @@ class MCD(ConditionalEstimator):
         if isinstance(space, MixedSpace):
             return mixed_law(self.parts_, self.atoms_, X)
         if isinstance(space, DiscreteSpace):
-            if isinstance(expert, Distilled):
-                return space.of_ratios(expert.at_knots(X).astype(np.float64), by_value=True)
-            nodes = space.masses.nodes_
-            value = self.discriminator_.condition(X).relative(nodes, self.marginal_.logpdf(nodes))
-            least = value.max(axis=1, keepdims=True) + np.log(self.epsilon)
-            return space.of_ratios(np.maximum(value, least))
+            return discrete_law(self, X)
         if isinstance(expert, Distilled):
             return expert.distribution(X, self.marginal_)
         log_ratio = self._log_ratio(X)

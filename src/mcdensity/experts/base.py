@@ -244,7 +244,8 @@ class Expert(BaseEstimator, ABC):
     Attributes
     ----------
     target_kinds : frozenset of str
-        Kinds of target.
+        Kinds of target: "continuous", and "discrete", which it sees as normal scores; a mixed one
+        is learned by two models.
     max_targets : int
         Largest number of target columns.
     holds_out : bool
@@ -267,7 +268,7 @@ class Expert(BaseEstimator, ABC):
     devices : tuple of str
     """
 
-    target_kinds: ClassVar[frozenset[str]] = frozenset({"continuous"})
+    target_kinds: ClassVar[frozenset[str]] = frozenset({"continuous", "discrete"})
     max_targets: ClassVar[int] = 1
     holds_out: ClassVar[bool] = False
     streams: ClassVar[bool] = False

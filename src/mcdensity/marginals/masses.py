@@ -14,17 +14,15 @@ __all__ = ["Masses"]
 
 Array = NDArray[np.float64]
 
-# Rows' worth of the smoothed masses that the observed ones are mixed with; chosen by the likelihood
-# of values that are left out.
-_PRIORS = (1.0, 3.0, 10.0, 30.0)
-# Values are smoothed over this many neighbours on either side, relative to their standard
-# deviation, with weights that fall by half at each.
-_WIDTH = 0.25
-# The outermost share of the mass on either side is smoothed as a geometric law; each value has at
-# least this factor of the mass of the one before it.
+# A value is averaged with its neighbours until so many rows are there: which of these is chosen by
+# the likelihood of values that are left out.
+_WINDOWS = (1.0, 3.0, 8.0)
+_LEAST_ROWS = 0.01
+# Rows' worth of mass for the values between those seen, and the most values that are left out.
+_ROWS_UNSEEN, _MOST_LEFT_OUT = 0.5, 60
+# Beyond the values seen masses fall geometrically, as in the outermost share of the mass, and each
+# has at least this factor of the one before it.
 _TAIL, _LEAST_DECAY = 0.1, 0.5
-# Share of the smoothed masses that is spread evenly.
-_LEAST_SHARE = 0.01
 # Values beyond those seen, and rows' worth of mass for all of them on one side.
 _MOST_BEYOND, _ROWS_BEYOND = 60, 0.5
 # Scores of cells are computed between these probabilities.
@@ -183,26 +181,26 @@ def _completed(seen: Array, step: float, support: tuple[float, float]) -> Array:
 
 
 def _smoothed(count: Array, values: Array, seen: Array) -> Array:
-    """Mix the shares of the values with smoothed ones, and give the ends their tails."""
+    """Average the shares of rare values with those of their neighbours, and add tails."""
     n = count.sum()
     first, last = np.searchsorted(values, [seen[0], seen[-1]])
-    inside = slice(first, last + 1)
-    share = count[inside] / n
-    place = np.arange(len(share))
-    mean = share @ place
-    reach = max(1, round(_WIDTH * np.sqrt(share @ (place - mean) ** 2)))
-    kernel = 0.5 ** np.abs(np.arange(-reach, reach + 1))
-    kernel[reach] = 0.0  # of its neighbours alone, so that a value is judged without itself
-    smooth = np.convolve(share, kernel)[reach:-reach]
-    smooth = _with_tails(smooth / smooth.sum(), share)
+    inside = count[first : last + 1]
 
-    def held_out(prior: float) -> float:
-        left = np.maximum(count[inside] - 1, 0) + prior * smooth
-        return float(count[inside] @ np.log(left / (n - 1 + prior)))
+    def held_out(rows: float) -> float:
+        total = 0.0
+        for k in known.tolist():
+            left = inside.copy()
+            left[k] = max(left[k] - 1, 0.0)
+            total += inside[k] * np.log(_drawn_together(left, rows)[k])
+        return total
 
-    prior = max(_PRIORS, key=held_out)
+    known = np.flatnonzero(inside > 0)
+    known = known[:: -(-len(known) // _MOST_LEFT_OUT)]
+    rows = max(_WINDOWS, key=held_out)
     masses = np.zeros(len(values))
-    masses[inside] = (count[inside] + prior * smooth) / (n + prior)
+    masses[first : last + 1] = _drawn_together(inside, rows)
+    masses *= 1 / masses.sum()
+    share = inside / n
     beyond = ((np.arange(last + 1, len(values)), share[::-1]), (np.arange(first)[::-1], share))
     for ahead, tail in beyond:
         if len(ahead):
@@ -211,16 +209,26 @@ def _smoothed(count: Array, values: Array, seen: Array) -> Array:
     return masses / masses.sum()
 
 
-def _with_tails(smooth: Array, share: Array) -> Array:
-    """Mix the outer tenths, where values are missed by chance, with geometric laws."""
-    out = smooth.copy()
-    for part, own in ((out, share), (out[::-1], share[::-1])):
-        size, decay = _tail(own)
-        powers = decay ** np.arange(size)[::-1]
-        part[:size] = (part[:size] + own[:size].sum() * powers / powers.sum()) / 2
-    # In the middle a value may be missing together with its neighbours.
-    out += _LEAST_SHARE / len(out)
-    return out / out.sum()
+def _drawn_together(count: Array, rows: float) -> Array:
+    """Counts of which those below `rows` are smoothed; together they keep what they have."""
+    rare = np.flatnonzero(count < rows)
+    out = count.copy()
+    local = np.array([_local(count, k, rows) for k in rare.tolist()])
+    out[rare] = local * (count[rare].sum() + _ROWS_UNSEEN) / local.sum() if len(rare) else local
+    return out
+
+
+def _local(count: Array, k: int, rows: float) -> float:
+    """Count of a value, drawn towards the mean of the smallest window that holds so many rows."""
+    reach = 0
+    while True:
+        window = count[max(0, k - reach) : k + reach + 1]
+        if window.sum() >= rows or len(window) == len(count):
+            break
+        reach += 1
+    own, mean = float(count[k]), max(float(window.mean()), _LEAST_ROWS)
+    # In logarithms, since tails fall steeply; the mean counts as one row.
+    return float(np.exp((own * np.log(max(own, _LEAST_ROWS)) + np.log(mean)) / (own + 1)))
 
 
 def _tail(share: Array) -> tuple[int, float]:
