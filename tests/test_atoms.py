@@ -396,3 +396,18 @@ def test_estimators_and_experts_declare_what_they_take():
             model.fit(*simulated("counts", 200))
     finally:
         expert.target_kinds = kinds
+
+
+def test_counts_beyond_those_seen_are_possible():
+    X, y = simulated("counts", 300)
+    law = MCD("quadratic", random_state=0).fit(X, y).predict_distribution(X[:5])
+    far = law.logpmf(y.max() + 40)
+    assert np.isfinite(far).all()
+    assert (far < -10).all()
+    assert (law.sf(y.max()) < 0.05).all()
+
+
+def test_targets_without_x_stay_within_the_support():
+    X, y = simulated("positive", 200)
+    with pytest.raises(ValueError, match="y_marginal has 1 of 2 targets outside of support"):
+        MCD("quadratic", random_state=0).fit(X, y, y_marginal=[-1.0, 2.0])

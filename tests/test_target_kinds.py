@@ -120,7 +120,12 @@ def test_the_caller_overrules():
 @pytest.mark.parametrize(
     ("y", "target", "support", "message"),
     [
-        ([0.5, -1, 2, -3, 4], "auto", (0, None), r"2 of 5 targets outside of support=\(0, None\)"),
+        (
+            [0.5, -1, 2, -3, 4],
+            "auto",
+            (0, None),
+            r"2 of 5 targets outside of support=\(0.0",
+        ),
         ([0.5, -1, 2, -3, 4], "auto", (0, None), "first is row 1 with -1"),
         ([1, 2, 3], "auto", (2, 2), "low < high"),
         ([1, 2, 3], "auto", (5, 1), "low < high"),

@@ -8,10 +8,14 @@ with two bounds the difference of two such terms. For s = inf these are the loga
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log1p
+
+if TYPE_CHECKING:
+    from mcdensity.distribution import Reference
 
 __all__ = ["Bounds", "MappedReference"]
 
@@ -155,12 +159,9 @@ class MappedReference:
     location, scale : float
     """
 
-    def __init__(self, reference: object, bounds: Bounds, location: float, scale: float) -> None:
-        self._reference: object = reference
+    def __init__(self, reference: Reference, bounds: Bounds, location: float, scale: float) -> None:
+        self._reference = reference
         self._bounds, self._location, self._scale = bounds, location, scale
-
-    def _outside(self, y: Array) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        return y < self._bounds.low, y > self._bounds.high
 
     def _coordinate(self, y: Array) -> Array:
         return (self._bounds.forward(y) - self._location) / self._scale
@@ -168,22 +169,22 @@ class MappedReference:
     def logpdf(self, y: Array) -> Array:
         """Log-density; minus infinity outside of the bounds."""
         y = np.asarray(y, dtype=np.float64)
-        below, above = self._outside(y)
-        value = self._reference.logpdf(self._coordinate(y))  # type: ignore[attr-defined]
+        outside = (y < self._bounds.low) | (y > self._bounds.high)
+        value = self._reference.logpdf(self._coordinate(y))
         value = value + self._bounds.log_slope(y) - np.log(self._scale)
-        return np.where(below | above, -np.inf, value)
+        return np.where(outside, -np.inf, value)
 
     def cdf(self, y: Array) -> Array:
         """P(Y <= y)."""
         y = np.asarray(y, dtype=np.float64)
         # At a bound itself the coordinate is infinite.
         low, high = y <= self._bounds.low, y >= self._bounds.high
-        value = self._reference.cdf(self._coordinate(y))  # type: ignore[attr-defined]
+        value = self._reference.cdf(self._coordinate(y))
         return np.where(low, 0.0, np.where(high, 1.0, value))
 
     def ppf(self, q: Array) -> Array:
         """Inverse of `cdf`."""
-        value = self._reference.ppf(q)  # type: ignore[attr-defined]
+        value = self._reference.ppf(q)
         with np.errstate(over="ignore"):
             y = self._bounds.backward(self._location + self._scale * value)
         return np.clip(y, self._bounds.low, self._bounds.high)

@@ -32,7 +32,7 @@ from mcdensity.distribution import (
 )
 from mcdensity.distribution.against import knots_for
 from mcdensity.marginals import AdaptiveDensity, Masses
-from mcdensity.target_kind import Measure
+from mcdensity.target_kind import Measure, refuse_outside
 
 __all__ = [
     "DiscreteSpace",
@@ -302,6 +302,8 @@ def space_of(
     smooth : bool, default True
         Whether masses are smoothed, and values added that were not seen.
     """
+    if more is not None:
+        refuse_outside("y_marginal", more, measure.support)
     if measure.kind == "discrete":
         masses = Masses(measure.support, smooth)
         if more is None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Measure", "check_support", "decide", "describe"]
+__all__ = ["Measure", "check_support", "decide", "describe", "refuse_outside"]
 
 Array = NDArray[np.float64]
 
@@ -79,7 +79,19 @@ def check_support(support: Any) -> tuple[float, float] | None:
     return low, high
 
 
-def decide(y: Array, target: str, support: Any, weight: Array | None = None) -> Measure:
+def refuse_outside(name: str, y: Array, support: tuple[float, float]) -> None:
+    """Refuse targets that lie outside of the support."""
+    outside = np.flatnonzero((y < support[0]) | (y > support[1]))
+    if len(outside):
+        low, high = (None if np.isinf(end) else end for end in support)
+        raise ValueError(
+            f"{name} has {len(outside)} of {len(y)} targets outside of support=({low}, {high}); "
+            f"the first is row {outside[0]} with {y[outside[0]]:g}. Widen the support, or drop "
+            "these rows."
+        )
+
+
+def decide(y: Array, target: str, support: Any) -> Measure:
     """Find out, or check, what a target is.
 
     Parameters
@@ -88,18 +100,10 @@ def decide(y: Array, target: str, support: Any, weight: Array | None = None) -> 
     target : {"auto", "continuous", "discrete", "mixed"}
     support : tuple or None
         See `check_support`.
-    weight : ndarray of shape (n,), optional
-        Only decides by how many rows' worth a value is held.
     """
     bounds = check_support(support)
     if bounds is not None:
-        outside = np.flatnonzero((y < bounds[0]) | (y > bounds[1]))
-        if len(outside):
-            raise ValueError(
-                f"y has {len(outside)} of {len(y)} targets outside of support={support!r}; the "
-                f"first is row {outside[0]} with {y[outside[0]]:g}. Widen the support, or drop "
-                "these rows."
-            )
+        refuse_outside("y", y, bounds)
     values, counts = np.unique(y, return_counts=True)
     few = target == "auto" and len(y) < _ROWS_OF_TWO_VALUES
     if target in ("auto", "discrete") and len(values) == 2 and not few:

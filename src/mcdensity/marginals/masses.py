@@ -23,8 +23,10 @@ _ROWS_UNSEEN, _MOST_LEFT_OUT = 0.5, 60
 # Beyond the values seen masses fall geometrically, as in the outermost share of the mass, and each
 # has at least this factor of the one before it.
 _TAIL, _LEAST_DECAY = 0.1, 0.5
-# Values beyond those seen, and rows' worth of mass for all of them on one side.
-_MOST_BEYOND, _ROWS_BEYOND = 60, 0.5
+# Values beyond those seen: of grades, of which there are at most so many, and of counts; and rows'
+# worth of mass for all of them on one side, a small share of which falls as a power law.
+_MOST_GRADES, _GRADES_BEYOND, _COUNTS_BEYOND, _MOST_BEYOND = 15, 3, 100, 500
+_ROWS_BEYOND, _FAR = 0.5, 0.05
 # Scores of cells are computed between these probabilities.
 _LEAST = 1e-300
 # Rounding error of multiples of a step, in steps; whole numbers up to here are exact.
@@ -33,6 +35,7 @@ _ROUNDING, _MOST_INTEGER = 1e-4, 2.0**53
 # score, by so many points each. Laws that shift by two standard deviations and shrink to a half
 # have masses exact to 2e-5 (see the tests).
 _PANEL, _LAST_SCORE = 0.65, 6.5
+_SMALL = 1e-7
 _POINTS, _FACTORS = np.polynomial.legendre.leggauss(4)
 
 
@@ -111,11 +114,19 @@ class Masses(Marginal):
     def _set_nodes(self) -> None:
         even = np.arange(-_LAST_SCORE, _LAST_SCORE + _PANEL / 2, _PANEL)
         ends = np.unique(np.concatenate([self.edges_, even]))
-        node = (_POINTS + 1) / 2
-        nodes = _between(ends[:-1, None], ends[1:, None], np.broadcast_to(node, (len(ends) - 1, 4)))
-        mass = np.where(ends[:-1] > 0, ndtr(-ends[:-1]) - ndtr(-ends[1:]), np.diff(ndtr(ends)))
-        self.nodes_, self.weights_ = nodes.ravel(), (mass[:, None] * _FACTORS / 2).ravel()
-        self.starts_ = 4 * np.searchsorted(ends, self.edges_[:-1])
+        low, high = ends[:-1, None], ends[1:, None]
+        mass = np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
+        level = np.broadcast_to((_POINTS + 1) / 2, (len(low), len(_POINTS)))
+        nodes, weights = _between(low, high, level), mass * _FACTORS / 2
+        # One point is enough where there is next to no mass.
+        small = mass[:, 0] < _SMALL
+        middle = _between(low, high, np.full(low.shape, 0.5))[:, 0]
+        nodes[small, 0], weights[small, 0] = middle[small], mass[small, 0]
+        used = np.ones(nodes.shape, dtype=bool)
+        used[small, 1:] = False
+        self.nodes_, self.weights_ = nodes[used], weights[used]
+        first = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+        self.starts_ = first[np.searchsorted(ends, self.edges_[:-1])]
 
     def cell(self, y: Array) -> NDArray[np.intp]:
         """Return the number of the value nearest to each y."""
@@ -168,12 +179,13 @@ def _completed(seen: Array, step: float, support: tuple[float, float]) -> Array:
     """All values of a lattice between those seen, and some beyond, within the support."""
     low, high = support
     count = round((seen[-1] - seen[0]) / step)
-    before = after = min(_MOST_BEYOND, max(3, count))
+    # Few values that do not start at 0 or 1 are grades, others are counts.
+    grades = len(seen) <= _MOST_GRADES and seen[0] > step
+    before = after = _GRADES_BEYOND if grades else min(max(_COUNTS_BEYOND, count), _MOST_BEYOND)
     if np.isfinite(low):
         before = min(before, int((seen[0] - low) / step + 1e-6))
     if np.isfinite(high):
-        after = int((high - seen[-1]) / step + 1e-6) if high - low < 1e3 * step else after
-        after = min(after, int((high - seen[-1]) / step + 1e-6))
+        after = min(_MOST_BEYOND, int((high - seen[-1]) / step + 1e-6))
     values = seen[0] + step * np.arange(-before, count + after + 1)
     # Values that were seen are kept to the last digit.
     values[np.round((seen - seen[0]) / step).astype(int) + before] = seen
@@ -204,8 +216,10 @@ def _smoothed(count: Array, values: Array, seen: Array) -> Array:
     beyond = ((np.arange(last + 1, len(values)), share[::-1]), (np.arange(first)[::-1], share))
     for ahead, tail in beyond:
         if len(ahead):
-            powers = _tail(tail)[1] ** np.arange(len(ahead))
-            masses[ahead] = _ROWS_BEYOND / n * powers / powers.sum()
+            place = np.arange(len(ahead))
+            # Mostly geometric; a little of a power law, so that an outlier is not impossible.
+            for part, law in ((1 - _FAR, _decay(tail) ** place), (_FAR, (place + 1.0) ** -2)):
+                masses[ahead] += _ROWS_BEYOND / n * part * law / law.sum()
     return masses / masses.sum()
 
 
@@ -231,13 +245,12 @@ def _local(count: Array, k: int, rows: float) -> float:
     return float(np.exp((own * np.log(max(own, _LEAST_ROWS)) + np.log(mean)) / (own + 1)))
 
 
-def _tail(share: Array) -> tuple[int, float]:
-    """Number of values in the first tenth of the mass, and how fast it falls outwards."""
-    size = int(np.searchsorted(np.cumsum(share), _TAIL)) + 1
-    part = share[:size][::-1]
+def _decay(share: Array) -> float:
+    """How fast masses fall outwards in the first tenth of the mass."""
+    part = share[: int(np.searchsorted(np.cumsum(share), _TAIL)) + 1][::-1]
     # The mean of a geometric law gives its decay.
-    excess = part @ np.arange(size) / part.sum()
-    return size, max(_LEAST_DECAY, excess / (1 + excess))
+    excess = part @ np.arange(len(part)) / part.sum()
+    return float(max(_LEAST_DECAY, excess / (1 + excess)))
 
 
 def _lattice(values: Array) -> float | None:
