@@ -1,6 +1,6 @@
 """What constants of the package change: held-out log-likelihoods with other values of them.
 
-    MCDENSITY_DATA=... python benchmarks/constants.py [network._STEPS ...]
+    MCDENSITY_DATA=... python benchmarks/constants.py [budget._STEPS ...]
 
 Real sets: 300 training rows, up to 1000 test rows; simulated ones: 300 and 2000. Mean over seeds.
 Constants of the marginal are scored by the marginal alone.
@@ -17,7 +17,7 @@ import numpy as np
 from mcdensity import MCD, target
 from mcdensity.baselines import MarginalBaseline
 from mcdensity.datasets import load_dataset
-from mcdensity.experts.density import network
+from mcdensity.experts.density import budget, network
 from mcdensity.experts.ratio import trees
 from mcdensity.marginals import adaptive
 from mcdensity.networks import training
@@ -67,8 +67,8 @@ MIXTURE: dict[str, Any] = {"discriminator": "mixture"}
 TREES: dict[str, Any] = {"discriminator": "hist-gradient-boosting"}
 MARGINAL = ("SkewNormal", "JumpDiffusion", "LinearStudentT", "EconDensity", "Protein")
 TRIALS: list[tuple[Any, str, tuple[Any, ...], tuple[str, ...], dict[str, Any]]] = [
-    (network, "_STEPS", tuple({"mixture": n} for n in (200, 400, 800)), SHARP, MIXTURE),
-    (network, "_BATCH", tuple({"mixture": n} for n in (64, 128, 256)), SHARP, MIXTURE),
+    (budget, "_STEPS", tuple({"mixture": n} for n in (200, 400, 800)), SHARP, MIXTURE),
+    (budget, "_BATCH", tuple({"mixture": n} for n in (64, 128, 256)), SHARP, MIXTURE),
     (network, "_MEMBERS", tuple({"mixture": n} for n in (3, 5, 8)), SHARP, MIXTURE),
     (network, "_LEAST_WEIGHT", (0.0, 0.02, 0.1), SHARP, MIXTURE),
     (training, "_EVALUATIONS", (6, 12, 24), SHARP, MIXTURE),

@@ -1,12 +1,15 @@
 """`distill`: one small network with the densities of a model; threads that change no number."""
 
+import os
+import time
+
 import joblib
 import numpy as np
 import pandas
 import pytest
 import torch
 
-from mcdensity import MCD, TableEstimator, load, save
+from mcdensity import MCD, TableEstimator, _parallel, load, save
 from mcdensity._parallel import in_parallel, worker_count
 from mcdensity.experts import distilled
 
@@ -127,6 +130,64 @@ def test_worker_count_obeys_the_environment_and_joblib(monkeypatch):
     assert inside == [1, 1]
 
 
+@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_work_waits_for_what_it_needs(processes, backend):
+    def work(item, told):
+        return item, told
+
+    with joblib.parallel_config(backend):
+        found = in_parallel(
+            work,
+            ["a", "b", "c"],
+            2,
+            processes=processes,
+            after=[None, 0, None],
+            told=lambda pair: pair[0],
+        )
+    assert found == [("a", None), ("b", "a"), ("c", None)]
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_errors_of_others_are_raised_here(processes):
+    def work(item):
+        if item > 1:
+            raise ValueError(f"item {item}")
+        return item
+
+    with pytest.raises(ValueError, match=r"item [23]"):
+        in_parallel(work, range(4), 2, processes=processes)
+    assert in_parallel(work, [], 2) == []
+
+
+def test_processes_that_died_are_replaced():
+    def where(item):
+        time.sleep(0.3)
+        return os.getpid()
+
+    first = set(in_parallel(where, range(4), 2, processes=True)) - {os.getpid()}
+    assert len(first) == 1
+    with pytest.raises(Exception, match=r"terminated|died|abruptly"):
+        in_parallel(lambda item: os._exit(1) if os.getpid() in first else time.sleep(1),
+                    range(2), 2, processes=True)  # fmt: skip
+    later = set(in_parallel(where, range(4), 2, processes=True)) - {os.getpid()}
+    assert len(later) == 1
+    assert later != first
+
+
+def test_levels_of_noise_are_trained_side_by_side():
+    """With many rows; the numbers do not depend on how many work."""
+    X, y = rows(6000)
+    small = {"steps": 25, "width": 16}
+    one, two = (
+        MCD("mixture", discriminator_params=small, random_state=0, n_jobs=k).fit(X, y)
+        for k in (1, 2)
+    )
+    assert len(one.discriminator_.noise_weights_) == 2
+    np.testing.assert_allclose(one.logpdf(X, y), two.logpdf(X, y), atol=1e-3)
+    assert one.score(X, y) > one.marginal_.logpdf(y).mean() + 0.1
+
+
 def test_a_model_keeps_a_bounded_sample_of_rows(monkeypatch):
     monkeypatch.setattr("mcdensity.mcd._MOST_KEPT", 30)
     X, y = rows(100)
@@ -157,16 +218,15 @@ def test_processes_predict_what_threads_predict(monkeypatch):
     monkeypatch.setattr("mcdensity.estimator._LONG", 0.0)
     monkeypatch.setattr("mcdensity.estimator._BLOCK", 1 << 14)
     used = []
-    original = joblib.Parallel
 
-    class Spy(original):
-        def __init__(self, *args, **kwargs):
-            used.append(kwargs.get("max_nbytes"))
-            super().__init__(*args, **kwargs)
+    def spy(count):
+        used.append(count)
+        return processes(count)
 
-    monkeypatch.setattr(joblib, "Parallel", Spy)
+    processes = _parallel._processes
+    monkeypatch.setattr(_parallel, "_processes", spy)
     np.testing.assert_allclose(model.predict_quantiles(many), here, rtol=1e-10)
-    assert used == ["64M"]  # processes, once
+    assert used == [1]  # the second half, in one other process
 
 
 def test_wrong_numbers_of_jobs():

@@ -269,8 +269,7 @@ def test_learners_of_a_user_are_not_fitted_side_by_side():
         pass
 
     try:
-        assert Portfolio()._chains(["quadratic", "mine"]) == [["quadratic", "mine"]]
+        assert not Portfolio()._are_independent(["quadratic", "mine"])
     finally:
         unregister("mine")
-    side_by_side = Portfolio()._chains(["quadratic", "mixture", "forest", "stacked"])
-    assert sorted(side_by_side) == [["forest", "stacked"], ["mixture"], ["quadratic"]]
+    assert Portfolio()._are_independent(["quadratic", "mixture", "forest", "stacked"])

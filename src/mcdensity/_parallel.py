@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -15,9 +15,9 @@ from threadpoolctl import ThreadpoolController
 
 __all__ = ["in_parallel", "worker_count"]
 
-# Larger arrays are shared by processes, smaller ones copied: to remove the files of shared ones
-# often takes joblib a whole second.
-_LARGE = "64M"
+# Seconds after which processes without work end.
+_IDLE = 300
+_starting = threading.Lock()
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,49 +48,141 @@ def _controller(has_torch: bool) -> ThreadpoolController:
 
 
 def in_parallel(
-    function: Callable[[Item], Result],
+    function: Callable[..., Result],
     items: Iterable[Item],
     n_jobs: int | None,
     *,
     processes: bool = False,
+    after: Sequence[int | None] | None = None,
+    told: Callable[[Result], Any] | None = None,
 ) -> list[Result]:
     """Apply a function to each item; the results come in the order of the items.
 
-    In threads, of which there may be one, libraries that use OpenMP, if they have been imported
-    before, use one thread in each of ours. That is a setting of the thread, not of the process.
+    The calling thread takes its share of the work, so that the first item does not wait until
+    processes have started. Libraries that use OpenMP, if they have been imported before, use one
+    thread in each of ours. That is a setting of the thread, not of the process.
 
     Parameters
     ----------
     function : callable
     items : iterable
+        Started in this order.
     n_jobs : int or None
         See `worker_count`.
     processes : bool, default False
-        Whether to use processes, which joblib keeps for the next call.
+        Whether the others work in processes, which are kept for the next call, instead of threads.
+    after : sequence of int or None, optional
+        For each item the number of an earlier one that must be done first. The function is then
+        called with the item and what it is told of the result of that one, or None.
+    told : callable, optional
+        From a result to what is told of it; by default the result.
     """
-    items = list(items)
-    workers = min(worker_count(n_jobs), len(items))
-    if processes and workers > 1:
-        # What one process writes into a shared array the others do not see.
-        # One thread in each, whatever the environment says for this process. Another backend of
-        # the user's, such as Dask's, is left as it is.
-        usual = type(get_active_backend()[0]).__name__ == "LokyBackend"
-        config: Any = (
-            joblib.parallel_config("loky", inner_max_num_threads=1) if usual else nullcontext()
-        )
-        with config:
-            return joblib.Parallel(n_jobs=workers, mmap_mode="c", max_nbytes=_LARGE)(
-                joblib.delayed(function)(item) for item in items
-            )
+    work = _SharedWork(list(items), after, told)
+    workers = min(worker_count(n_jobs), len(work.items))
+    backend = get_active_backend()[0]
+    if processes and workers > 1 and type(backend).__name__ != "LokyBackend":
+        while work.waiting:  # a backend of the user's, such as Dask's
+            some = [joblib.delayed(function)(*work.arguments(i)) for i in work.ready()]
+            found = joblib.Parallel(n_jobs=workers)(some)
+            work.finish(dict(zip(work.ready(), found, strict=True)))
+        return work.in_order()
     controller = _controller("torch" in sys.modules)
 
-    def alone(item: Item) -> Any:
+    def alone(*arguments: Any) -> Any:
         with controller.limit(limits=1, user_api="openmp"):
-            return function(item)
+            return function(*arguments)
 
-    if workers < 2:
-        with controller.limit(limits=1, user_api="openmp"):
-            return [function(item) for item in items]
-    return joblib.Parallel(n_jobs=workers, backend="threading")(
-        joblib.delayed(alone)(item) for item in items
-    )
+    def elsewhere(*arguments: Any) -> Any:
+        return _processes(workers - 1).submit(function, *arguments).result()
+
+    run = elsewhere if processes else alone
+    others = [
+        threading.Thread(target=work.do, args=(run,), daemon=True) for _ in range(workers - 1)
+    ]
+    work.do(alone, others)
+    if work.error is None:  # an interrupt does not wait for the others
+        for thread in others:
+            thread.join()
+    if work.error is not None:
+        raise work.error
+    return work.in_order()
+
+
+@lru_cache(maxsize=1)
+def _pool(count: int, process: int) -> Any:
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    # One thread in each process, whatever the environment says for this one.
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return ProcessPoolExecutor(count, timeout=_IDLE, env=dict.fromkeys(names, "1"))
+
+
+def _processes(count: int) -> Any:
+    """Return processes that wait for work, new ones if there are none or these have died."""
+    with _starting:
+        flags = _pool(count, os.getpid())._flags
+        if flags.broken or flags.shutdown:
+            _pool.cache_clear()
+        return _pool(count, os.getpid())
+
+
+class _SharedWork:
+    """Items that several threads take, one after the other, as soon as what they need is done."""
+
+    def __init__(
+        self,
+        items: Sequence[Any],
+        after: Sequence[int | None] | None,
+        told: Callable[[Any], Any] | None,
+    ) -> None:
+        self.items, self.after, self.told = items, after, told or (lambda result: result)
+        self.waiting = list(range(len(items)))
+        self.results: dict[int, Any] = {}
+        self.error: BaseException | None = None
+        self.changed = threading.Condition()
+
+    def ready(self) -> list[int]:
+        """Numbers of items that may be started."""
+        after = self.after or [None] * len(self.items)
+        return [i for i in self.waiting if after[i] is None or after[i] in self.results]
+
+    def arguments(self, number: int) -> list[Any]:
+        """Return what the function is called with."""
+        if self.after is None:
+            return [self.items[number]]
+        needed = self.after[number]
+        return [self.items[number], None if needed is None else self.told(self.results[needed])]
+
+    def finish(self, results: dict[int, Any]) -> None:
+        """Take results."""
+        with self.changed:
+            self.results.update(results)
+            self.waiting = [i for i in self.waiting if i not in results]
+            self.changed.notify_all()
+
+    def in_order(self) -> list[Any]:
+        """Return all results."""
+        return [self.results[i] for i in range(len(self.items))]
+
+    def do(self, run: Callable[..., Any], others: Sequence[threading.Thread] = ()) -> None:
+        """Take items until none is left; start the others when the first has been taken."""
+        while (number := self._next()) is not None:
+            for thread in others:
+                thread.start()
+            others = ()
+            try:
+                self.finish({number: run(*self.arguments(number))})
+            except BaseException as error:
+                with self.changed:
+                    self.error = self.error or error
+                    self.waiting.clear()
+                    self.changed.notify_all()
+
+    def _next(self) -> int | None:
+        with self.changed:
+            while self.waiting and not (ready := self.ready()):
+                self.changed.wait()
+            if not self.waiting:
+                return None
+            self.waiting.remove(ready[0])
+            return ready[0]

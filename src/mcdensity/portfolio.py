@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from functools import cached_property, partial
 from importlib import import_module
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,10 +40,12 @@ Rows = NDArray[np.intp]
 _PARTS = 5
 # With so many observations experts are fitted in processes: two threads wait for each other's
 # Python code. On two cores 1000 and 5000 rows took 7.0 and 18.8 s in threads, 4.4 and 11.1 in
-# processes, and 7.3 and 21.3 on one core. Starting the processes takes another 3.5 s, once.
+# processes, and 7.3 and 21.3 on one core. To start them takes 2.5 s, once.
 _MANY_OBSERVATIONS = 1000
-# With so many, experts that others learn from are fitted first, on all cores: forests of millions
-# of nodes are slow to send from one process to another. On two cores 20,000 rows took 21 s before.
+# With so many, experts that learn from others take longer than the others, and start first.
+_LONG_PUPILS = 2000
+# With so many they are fitted one after the other, each on all cores: forests of millions of nodes
+# are slow to send from one process to another, and one network takes half of the time.
 _LARGE_FORESTS = 10_000
 # With fewer observations weights cannot be learned: the simplest expert is pooled
 # with the marginal.
@@ -141,50 +144,48 @@ class Portfolio(Expert):
     def _consider_all(self, names: list[str], data: TrainingData) -> None:
         """Fit the experts, side by side where that is possible."""
         self._untied = self._untied.but(report=data.report)
-        chains = self._chains(names)
-        if data.deadline is None and worker_count(data.n_jobs) > 1 and len(chains) > 1:
-            processes = data.n_observations >= _MANY_OBSERVATIONS
-            if data.n_observations >= _LARGE_FORESTS:
-                for teacher in {self._new(name).learns_from for name in names} & set(names):
-                    self._consider(teacher, data, 1)
-                chains = self._chains([name for name in names if name not in self._experts])
-            if not processes:
-                import_module("torch")  # before threads are limited in what they use
-            # What others have learned already stays here.
-            worker = copy.copy(self)
-            worker._experts, worker._found = {}, {}
-            worker._untied = self._untied.but(n_jobs=1)
-            fit_chain = partial(_fit_chain, worker, data.but(n_jobs=1))
-            for found in in_parallel(fit_chain, chains, data.n_jobs, processes=processes):
-                for mine, theirs in zip(self._parts(), found, strict=True):
-                    mine.update(theirs)
-        else:
+        few = data.n_observations < _LARGE_FORESTS
+        several = few and data.deadline is None and worker_count(data.n_jobs) > 1
+        if not several or not self._are_independent(names):
             for i, name in enumerate(names):
                 self._consider(name, data, len(names) - i)
+            return
+        processes = data.n_observations >= _MANY_OBSERVATIONS
+        if not processes:
+            import_module("torch")  # before threads are limited in what they use
+        teacher = {name: self._new(name).learns_from for name in names}
+        # Those that others wait for first, quick ones last, so that no thread waits.
+        late = data.n_observations < _LONG_PUPILS
+
+        def place(name: str) -> tuple[bool, ...]:
+            pupil = teacher[name] in names
+            return name not in teacher.values(), get_expert(name).quick, pupil is late
+
+        order = sorted(names, key=place)
+        after = [order.index(t) if (t := teacher[name]) in names else None for name in order]
+        worker = copy.copy(self)
+        worker._untied = self._untied.but(n_jobs=1)
+        fit_one = partial(_fit_one, worker, data.but(n_jobs=1))
+        results = in_parallel(
+            fit_one, order, data.n_jobs, processes=processes, after=after, told=itemgetter(2)
+        )
+        for found in results:
+            for mine, theirs in zip(self._parts(), found, strict=True):
+                mine.update(theirs)
 
     def _parts(self) -> tuple[dict[str, Any], ...]:
         """What `_consider` learns."""
         return self._experts, self._found, self._columns
 
-    def _chains(self, names: list[str]) -> list[list[str]]:
-        """Experts that may be fitted side by side: each with those that learn from it.
+    def _are_independent(self, names: list[str]) -> bool:
+        """Whether experts may be fitted side by side.
 
-        One chain if an expert is given up when others are better, or if the portfolio is not the
-        usual one: a learner of the user's may not be made for threads.
+        Not if one is given up when others are better, or if the portfolio is not the usual one: a
+        learner of the user's may not be made for threads.
         """
-        experts = {name: self._new(name) for name in names}
-        usual = all(type(e).__module__.startswith("mcdensity.") for e in experts.values())
-        if not usual or not all(e.holds_out or e.quick for e in experts.values()):
-            return [names]
-        chains: dict[str, list[str]] = {}
-        for name in names:  # teachers come first
-            teacher = experts[name].learns_from
-            chain = next((c for c in chains.values() if teacher in c), None)
-            if chain is None:
-                chain = chains[name] = []
-            chain.append(name)
-        # Long ones first, so that no thread waits.
-        return sorted(chains.values(), key=lambda chain: experts[chain[0]].quick)
+        experts = [self._new(name) for name in names]
+        usual = all(type(e).__module__.startswith("mcdensity.") for e in experts)
+        return usual and all(e.holds_out or e.quick for e in experts)
 
     def _teachers_first(self, names: list[str]) -> list[str]:
         """Put experts behind those that they learn from."""
@@ -387,13 +388,17 @@ class Portfolio(Expert):
         return "auto"
 
 
-def _fit_chain(
-    portfolio: Portfolio, data: TrainingData, chain: list[str]
+def _fit_one(
+    portfolio: Portfolio,
+    data: TrainingData,
+    name: str,
+    columns: dict[str, Array] | None = None,
 ) -> tuple[dict[str, Any], ...]:
-    """Fit some experts, one after the other, in a thread or a process of their own."""
-    for name in chain:
-        portfolio._consider(name, data, 1)
-    return tuple({n: part[n] for n in chain if n in part} for part in portfolio._parts())
+    """Fit an expert, in a thread or a process of its own, with what its teacher says of rows."""
+    mine = copy.copy(portfolio)
+    mine._experts, mine._found, mine._columns = {}, {}, dict(columns or {})
+    mine._consider(name, data, 1)
+    return tuple({n: part[n] for n in (name,) if n in part} for part in mine._parts())
 
 
 class _ConditionedPortfolio(Conditioned):

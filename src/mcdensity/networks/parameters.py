@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mcdensity.networks.layers import StackedBatchNorm, StackedDropout, StackedLinear
 
-__all__ = ["ParameterNetwork", "keep_members"]
+__all__ = ["ParameterNetwork", "join_members", "keep_members"]
 
 
 # torch's default start is made for tanh; SiLU halves what passes through it.
@@ -67,3 +67,11 @@ def keep_members(module: nn.Module, members: slice | NDArray[np.intp]) -> None:
             setattr(part, name, nn.Parameter(parameter.detach()[members].clone()))
         for name, buffer in part.named_buffers(recurse=False):
             setattr(part, name, buffer[members].clone())
+
+
+def join_members(module: nn.Module, parts: list[nn.Module]) -> None:
+    """Give a stack the weights of several smaller ones, in their order."""
+    states = [part.state_dict() for part in parts]
+    module.load_state_dict(
+        {name: torch.cat([state[name] for state in states]) for name in states[0]}
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy.special import logsumexp
 
 from mcdensity._known import storable
 from mcdensity._mixing import mixture_weights, pool_gains, pooling_exponents
+from mcdensity._parallel import in_parallel
 from mcdensity._progress import showing
 from mcdensity._validation import check_integer, check_number
 from mcdensity.data import HeldOut, TrainingData
@@ -28,6 +30,13 @@ from mcdensity.experts.base import (
     FitReport,
     Rows,
     pool_points,
+)
+from mcdensity.experts.density.budget import (
+    LARGE,
+    MEDIUM,
+    usual_batch,
+    usual_rate,
+    usual_steps,
 )
 from mcdensity.experts.registry import register
 
@@ -44,13 +53,6 @@ _NOISE = {
 # Tried with `mixture` on Concrete, Yacht, Kin8nm, SDSSBoss and ARMAJump, 300 rows each
 # (benchmarks/constants.txt). Members 3, 5 and 8: 5 is best on three of the five sets, 8 on one.
 _MEMBERS = {"flow": 5, "mixture": 5, "two-tower": 3}
-# Steps for 100 rows, 200, 400 and 800: half as many lose 0.25 nats on Yacht, twice as many lose
-# 0.13 on Concrete; the other sets differ by less than 0.05.
-_STEPS = {"flow": 400, "mixture": 400, "two-tower": 330}
-# Rows per step, 64, 128 and 256: 256 is best on Concrete, Yacht (by 0.11) and SDSSBoss, 64 on
-# Kin8nm (by 0.11) and ARMAJump.
-_BATCH = {"flow": 256, "mixture": 256, "two-tower": 128}
-_MOST_STEPS, _MOST_LARGE_STEPS = 2500, 6000
 # With fewer observations a fifth of them, one or two, says nothing about when to stop.
 _LEAST_OBSERVATIONS = 10
 # From this many observations on the largest noise is not tried, and the layers have batch norm,
@@ -59,27 +61,14 @@ _LEAST_OBSERVATIONS = 10
 # batch norm; with it and 256 rows in a step 0.97, -2.50, -1.05; with 64, 0.97, -2.48, -0.99; with
 # 96, twice the learning rate and dropout of 0.05: 1.00, -2.46, -0.99. With 100 to 300 rows nothing
 # is gained (eleven sets).
-_MEDIUM = 500
 _DROPOUT = 0.05
-_MEDIUM_STEPS, _MEDIUM_RATE, _SMALL_RATE = 0.8, 0.04, 0.02
-# Then a tenth of the rows are in a step, but so many at least and at most: with 3750 rows 256 had
-# 1.385 on Kin8nm and -2.22 on Protein, 128 had 1.363 and -2.27 with more steps.
-_LEAST_BATCH, _MOST_BATCH = 96, 256
-# Beyond 6000 rows a twentieth of them, but for "fast": with 256, 512 and 1024 rows in a step
-# `mixture` had -2.22, -2.04 and -1.94 on 30,000 rows of Protein, -0.882, -0.864 and -0.849 on
-# 50,000 of a smooth law.
-# Twice the width instead had -2.21 and -0.923, twice the steps -2.06 and -0.889.
-_MOST_LARGE_BATCH = 768
 # From this many on there is one member, so that time stays within a minute.
 _MANY = 5000
 # From this many on it has three wide layers without dropout, the learning rate is lower, and
 # training does not end early. With two layers of 64 and dropout, without dropout, and so: -2.01,
 # -2.01 and -1.90 on 15,000 rows of Protein (CRPS 1.92, 1.93, 1.70); 1.366, 1.388 and 1.411 on 6000
 # of Kin8nm.
-_LARGE, _WIDTH, _DEPTH, _LARGE_RATE = 6000, 128, 3, 0.02
-# Beyond this many the rate falls with the square root of their number, to a quarter: with a million
-# rows of a smooth law 0.02, 0.005 and 0.002 had -0.905, -0.857 and -0.857 (2500 steps).
-_RATE_FALLS = 20_000
+_WIDTH, _DEPTH = 128, 3
 # Points of y over which a density is normalised: while training (drawn anew within their strata at
 # every step), on held-out rows, and when predicting.
 _TRAINING_POINTS, _VALIDATION_POINTS, _FINAL_POINTS = 128, 512, 256
@@ -157,7 +146,7 @@ class NetworkDensity(DensityExpert):
     @property
     def most_observations(self) -> float:  # type: ignore[override]
         """The portfolio asks a flow only where there are few rows, and networks are cheap."""
-        return _MEDIUM if self.tower == "flow" else np.inf
+        return MEDIUM if self.tower == "flow" else np.inf
 
     @property
     def least_effort(self) -> str:  # type: ignore[override]
@@ -197,11 +186,9 @@ class NetworkDensity(DensityExpert):
     def fit(self, data: TrainingData) -> FitReport:
         """Learn from rows and from the marginal."""
         self._check()
-        if data.marginal is None:
+        if (marginal := data.marginal) is None:
             raise ValueError(f"{self.describe()} needs the marginal: fit it through MCD.")
-        import torch
-
-        from mcdensity.networks.random import seeded
+        from mcdensity.networks.parameters import join_members
 
         rng, units = data.random_state, data.n_observations
         held_out = None
@@ -212,25 +199,62 @@ class NetworkDensity(DensityExpert):
         levels = self._levels(units, held_out is not None, data.effort.levels)
         low, high = data.X.min(axis=0), data.X.max(axis=0)
         self._x_limits = 2 * low - high, 2 * high - low
-        with (
-            seeded(int(rng.integers(2**31))),
-            torch.enable_grad(),
-            showing(self.verbose, f"Training {self.tower}", data.report) as report,
-        ):
+        with showing(self.verbose, f"Training {self.tower}", data.report) as report:
+            seed, data = int(rng.integers(2**31)), data.but(report=report)
+            if self._trains_apart(data):
+                training = self._prepare(data, held_out, members, levels)
+                train = partial(self._trained_level, data, held_out, members, levels, seed)
+                parts = in_parallel(train, range(len(levels)), data.n_jobs, processes=True)
+                join_members(training.module, [module for module, _ in parts])
+                self.n_steps_ = max(steps for _, steps in parts)
+            else:
+                training = self._train(data, held_out, members, levels, seed)
+            found = self._weigh(training, data, held_out, members, levels)
+        self.module_ = training.module.cpu().eval()
+        self._points = marginal.strata(_FINAL_POINTS)
+        return found
+
+    def _trains_apart(self, data: TrainingData) -> bool:
+        """Whether levels are trained side by side: steps are arithmetic more than Python's work."""
+        from mcdensity.networks.training import choose_device
+
+        on_cpu = choose_device(self.device).type == "cpu"
+        return self._is_large(data) and on_cpu and data.deadline is None
+
+    def _trained_level(
+        self,
+        data: TrainingData,
+        held_out: HeldOut | None,
+        members: int,
+        levels: Array,
+        seed: int,
+        level: int,
+    ) -> tuple[Any, int]:
+        """Return the networks of one level, and the steps they took."""
+        training = self._train(data, held_out, members, levels[[level]], seed + level)
+        return training.module, self.n_steps_
+
+    def _train(
+        self, data: TrainingData, held_out: HeldOut | None, members: int, levels: Array, seed: int
+    ) -> Any:
+        """Train the networks of some levels."""
+        import torch
+
+        from mcdensity.networks.random import seeded
+
+        units = data.n_observations
+        with seeded(seed), torch.enable_grad():
             training = self._prepare(data, held_out, members, levels)
             self.n_steps_ = training.run(
-                steps=self._steps(units, data.effort.steps),
-                learning_rate=self.learning_rate or self._usual_rate(units),
+                steps=int(self.steps or usual_steps(self.tower, units, data.effort.steps)),
+                learning_rate=self.learning_rate or usual_rate(units),
                 weight_decay=self.weight_decay,
-                report=report,
+                report=data.report,
                 inner=_VALIDATION_POINTS,
                 seconds=data.seconds_left(),
                 ends_early=not self._is_large(data),
             )
-            found = self._weigh(training, data, held_out, members, levels)
-        self.module_ = training.module.cpu().eval()
-        self._points = data.marginal.strata(_FINAL_POINTS)
-        return found
+        return training
 
     def _prepare(
         self, data: TrainingData, held_out: HeldOut | None, members: int, levels: Array
@@ -247,9 +271,7 @@ class NetworkDensity(DensityExpert):
         device, marginal = choose_device(self.device), data.marginal
         assert marginal is not None
         large = self._is_large(data)
-        width = int(
-            self.width or (_WIDTH if large else 32 if data.n_observations < _MEDIUM else 64)
-        )
+        width = int(self.width or (_WIDTH if large else 32 if data.n_observations < MEDIUM else 64))
         depth = int(self.depth or (_DEPTH if large else 2))
         size = () if self.size is None else (int(self.size),)
         total = members * len(levels)
@@ -257,7 +279,7 @@ class NetworkDensity(DensityExpert):
         make: Any = TOWERS[self.tower]
         usual = 0.0 if large else _DROPOUT
         dropout: float | None = self.dropout if self.dropout is not None else usual
-        if data.n_observations < _MEDIUM:
+        if data.n_observations < MEDIUM:
             dropout = None  # tanh
         module = make(scores, total, data.X.shape[1], width, depth, *size, dropout=dropout).to(
             device
@@ -287,7 +309,7 @@ class NetworkDensity(DensityExpert):
             held_out,
             members,
             levels,
-            int(self.batch_size or self._usual_batch(data.n_observations, self._is_large(data))),
+            int(self.batch_size or usual_batch(self.tower, data.n_observations, large)),
             scores.shifted if module.noise_in_score else (lambda y, step: y + step),
             True,
             device,
@@ -337,28 +359,9 @@ class NetworkDensity(DensityExpert):
         self._level_weights, self._rest = weights[kept], float(weights[-1])
         return report
 
-    def _steps(self, n: int, effort: float) -> int:
-        if self.steps is not None:
-            return int(self.steps)
-        usual = effort * _STEPS[self.tower] * (1.0 if n < _MEDIUM else _MEDIUM_STEPS)
-        most = _MOST_STEPS if n < _LARGE else _MOST_LARGE_STEPS
-        return int(np.clip(usual * (n / 100) ** 0.35, 200, most))
-
     @staticmethod
     def _is_large(data: TrainingData) -> bool:
-        return data.n_observations >= _LARGE and data.effort.rank > 0
-
-    @staticmethod
-    def _usual_rate(n: int) -> float:
-        if n < _LARGE:
-            return _SMALL_RATE if n < _MEDIUM else _MEDIUM_RATE
-        return _LARGE_RATE * float(np.clip(np.sqrt(_RATE_FALLS / n), 0.25, 1))
-
-    def _usual_batch(self, n: int, large: bool) -> int:
-        if n < _MEDIUM:
-            return _BATCH[self.tower]
-        usual = int(np.clip(n // 10, _LEAST_BATCH, _MOST_BATCH))
-        return int(np.clip(n // 20, usual, _MOST_LARGE_BATCH)) if large else usual
+        return data.n_observations >= LARGE and data.effort.rank > 0
 
     def _levels(self, n: int, hold: bool, most: int) -> Array:
         if isinstance(self.noise, str):
@@ -366,7 +369,7 @@ class NetworkDensity(DensityExpert):
             if not hold:
                 return levels[-1:]
             # One alone: that in the middle.
-            return levels[1:2] if most == 1 else levels[: 2 if n >= _MEDIUM else 3]
+            return levels[1:2] if most == 1 else levels[: 2 if n >= MEDIUM else 3]
         return np.array([float(self.noise)])
 
     def _check(self) -> None:
