@@ -47,9 +47,13 @@ _SHRINKAGES = (1.0, 0.5, 0.0)
 _PRIOR = np.append(np.full(len(_SHRINKAGES) * len(_WIDTHS), 0.2), 0.1)
 # Up to so many features trees see their principal components, too, each of variance 1: the CRPS of
 # the trees' predictions fell by 3 % on Protein, 14 % on Kin8nm, 26 % on Naval, 7 % on Energy, rose
-# by 1 % on Boston and was the same on Power. With half of the features to choose from, in the time
-# that took before: 5 % on Protein, but a rise of 27 % on Yacht (225 rows), 5 % on Concrete (750).
-_MOST_FEATURES, _MANY_OBSERVATIONS = 50, 2000
+# by 1 % on Boston and was the same on Power.
+_MOST_FEATURES = 50
+# Shares of the features that splits may choose from: the second from so many observations on. With
+# half of them the CRPS fell by 2 % on Protein, and rose by 27 % on Yacht (225 rows) and 5 % on
+# Concrete (750). In between the first parts are grown with both: the mean squared error decides.
+_SHARES, _MANY_OBSERVATIONS, _MEDIUM = (1.0, 0.5), 2000, 500
+_PILOT_PARTS = 2
 # Rows are divided into four groups by how far the trees disagree, each with weights of its own, if
 # a group has at least so many rows to learn from.
 _GROUPS, _LEAST_ROWS = 4, 60
@@ -95,8 +99,8 @@ class ForestDensity(DensityExpert):
     min_samples_leaf : int, default 1
         Rows in a leaf; with more than one a tree predicts their mean.
     max_features : float, optional
-        Share of the features that each split may choose from; by default all below 2000
-        observations, else half of them.
+        Share of the features that each split may choose from; by default all below 500
+        observations, half of them from 2000 on, and in between what held-out rows say.
 
     Attributes
     ----------
@@ -136,7 +140,9 @@ class ForestDensity(DensityExpert):
         self._axes = _principal_axes(data.X)
         held_out = data.held_out(_PARTS)
         if held_out is None:  # too few rows to learn a width from: the widest, and the marginal
-            self._grow(data, np.ones(len(data), dtype=bool), self._n_trees(data))
+            used = np.ones(len(data), dtype=bool)
+            share = self._shares_of_features(data)[0]
+            self.forests_.append(self._grow(data, used, self._n_trees(data), share))
             self._edges = np.empty(0)
             self.width_weights_ = np.zeros((1, len(_PRIOR)))
             self.width_weights_[0, [len(_WIDTHS) - 1, -1]] = 0.5
@@ -152,29 +158,50 @@ class ForestDensity(DensityExpert):
         # Not by a product of matrices, whose rounding depends on the number of rows.
         return np.hstack([X, np.einsum("ip,pq->iq", X, axes, optimize=False)])
 
-    def _share_of_features(self, data: TrainingData) -> float:
+    def _shares_of_features(self, data: TrainingData) -> tuple[float, ...]:
+        """Shares of the features to choose from."""
         if self.max_features is not None:
-            return self.max_features
-        return 1.0 if data.n_observations < _MANY_OBSERVATIONS else 0.5
+            return (self.max_features,)
+        many, n = data.n_observations >= _MANY_OBSERVATIONS, data.n_observations
+        return (
+            _SHARES if not many and n >= _MEDIUM and data.deadline is None else _SHARES[many:][:1]
+        )
 
     def _n_trees(self, data: TrainingData) -> int:
         return max(1, round(self.n_trees * data.effort.trees))
 
-    def _grow(self, data: TrainingData, used: NDArray[np.bool_], n_trees: int) -> None:
+    def _grow(self, data: TrainingData, used: NDArray[np.bool_], n_trees: int, share: float) -> Any:
         rows = np.flatnonzero(used)
         if len(rows) > _MOST_ROWS:
             rows = data.random_state.choice(rows, _MOST_ROWS, replace=False)
         forest = ExtraTreesRegressor(
             n_trees,
             min_samples_leaf=self.min_samples_leaf,
-            max_features=self._share_of_features(data),
+            max_features=share,
             n_jobs=worker_count(data.n_jobs),
             random_state=int(data.random_state.integers(2**31 - 1)),
         )
         weight = None if data.weight is None else data.weight[rows]
         # Rounded, so that another unit of y does not decide which of two equal splits is taken.
         y = np.round(data.Y[rows, 0], 6)
-        self.forests_.append(forest.fit(self._inputs(data.X[rows]), y, sample_weight=weight))
+        return forest.fit(self._inputs(data.X[rows]), y, sample_weight=weight)
+
+    def _best_share(
+        self, data: TrainingData, parts: NDArray[np.bool_], n_trees: int
+    ) -> tuple[float, list[Any]]:
+        """Choose the share of the features; return it, and forests that are grown already."""
+        shares = self._shares_of_features(data)
+        if len(shares) == 1:
+            return shares[0], []
+        tried = [[self._grow(data, ~held, n_trees, share) for held in parts] for share in shares]
+
+        def error(forests: list[Any]) -> float:
+            pairs = zip(forests, parts, strict=True)
+            found = ((forest.predict(self._inputs(data.X[held])), held) for forest, held in pairs)
+            return sum(data.row_weight[held] @ (m - data.Y[held, 0]) ** 2 for m, held in found)
+
+        best = int(np.argmin([error(forests) for forests in tried]))
+        return shares[best], tried[best]
 
     def _grow_parts(self, data: TrainingData, held_out: HeldOut) -> tuple[Array, Array]:
         """Grow trees; return what those that held a row out say of it.
@@ -184,9 +211,9 @@ class ForestDensity(DensityExpert):
         affordable = _MOST_NODES // (2 * min(len(data), _MOST_ROWS))
         if data.deadline is not None:
             start = time.monotonic()
-            self._grow(data, ~held_out.held[0], _PILOT_TREES)
+            share = self._shares_of_features(data)[0]
+            self._grow(data, ~held_out.held[0], _PILOT_TREES, share)
             pace = (time.monotonic() - start) / _PILOT_TREES
-            self.forests_.clear()
             affordable = min(affordable, int(data.seconds_left() / (2 * pace)))
             if affordable < min(_LEAST_TREES, self.n_trees):
                 raise OutOfTimeError(
@@ -196,9 +223,12 @@ class ForestDensity(DensityExpert):
         scored, parts = held_out.scored, _all_parts(held_out.held, data)
         mass, count = np.zeros((len(_SHRINKAGES), len(scored), _GRID)), np.zeros((len(scored), 1))
         columns, times = np.zeros((len(data), _COLUMNS)), np.zeros((len(data), 1))
+        each = -(-n_trees // len(parts))
+        share, first = self._best_share(data, parts[:_PILOT_PARTS], each)
         for k, held in enumerate(parts):
             data.report(k / len(parts))
-            self._grow(data, ~held, -(-n_trees // len(parts)))
+            forest = first[k] if k < len(first) else self._grow(data, ~held, each, share)
+            self.forests_.append(forest)
             found = self._ask(data.X[held], self.forests_[-1:])
             columns[held] += self._columns(found)
             times[held] += 1
