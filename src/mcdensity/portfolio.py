@@ -6,14 +6,13 @@ import copy
 import sys
 import time
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from mcdensity._effort import EFFORTS, Effort
 from mcdensity._mixing import best_weights, mixture_weights, pool_gains, pooling_exponents
@@ -23,6 +22,7 @@ from mcdensity.data import Folds, OutOfTimeError, TrainingData, assign_folds
 from mcdensity.experts.base import (
     Conditioned,
     ConditionedPool,
+    ConditionedPortfolio,
     DensityExpert,
     Expert,
     FitReport,
@@ -290,10 +290,16 @@ class Portfolio(Expert):
         kept, exponents, gained = self._pooled(names, data)
         while len(kept) > 1 and data.n_observations >= _ENOUGH_OBSERVATIONS:
             others = [self._pooled([n for n in kept if n != name], data) for name in kept]
-            best = max(others, key=lambda found: found[2])
-            if best[2] < gained - _NEGLIGIBLE_GAIN:
+            least = gained.mean() - _NEGLIGIBLE_GAIN
+            enough = [found for found in others if found[2].mean() > least]
+            if not enough:
                 break
-            kept, exponents, _ = best
+            # The simplest of those that may be as good as the best.
+            best = max(enough, key=lambda found: found[2].mean())
+            level = [found for found in enough if _is_level(found[2], best[2])]
+            kept, exponents, _ = min(
+                level, key=lambda found: (self._size(found[0]), -found[2].mean())
+            )
         rows, own, grid = self._common(names)
         weight = data.row_weight[rows]
         self.scores_ = {
@@ -314,8 +320,12 @@ class Portfolio(Expert):
                 expert.rival = None  # one number per row, not needed after fitting
         del self._experts, self._found, self._untied, self._columns, self._seeds
 
-    def _pooled(self, names: list[str], data: TrainingData) -> tuple[list[str], Array, float]:
-        """Choose exponents; return the experts that have enough, these, and the mean gain."""
+    def _size(self, names: list[str]) -> int:
+        """How many experts are not simple ones."""
+        return sum(not self._new(name).quick for name in names)
+
+    def _pooled(self, names: list[str], data: TrainingData) -> tuple[list[str], Array, Array]:
+        """Choose exponents; return the experts that have enough, these, and the rows' gains."""
         start, kept = self._linear_weights(data, names), list(names)
         while kept:
             rows, own, grid = self._common(kept)
@@ -327,9 +337,9 @@ class Portfolio(Expert):
                 # Pools are compared by the rows that all experts have been judged by.
                 judged = self._common(list(self._found))[0][rows]
                 gains = pool_gains(own[judged], grid[judged], exponents)
-                return kept, exponents, float(np.average(gains, weights=weight[judged]))
+                return kept, exponents, gains * weight[judged] / weight[judged].mean()
             kept = [n for n, e in zip(kept, enough, strict=True) if e]
-        return [], np.empty(0), 0.0
+        return [], np.empty(0), np.zeros(1)
 
     def _set_weights(self, exponents: dict[str, float], rest: float, data: TrainingData) -> None:
         """Store the exponents and the marginal's weight, and normalise over its knots."""
@@ -375,7 +385,7 @@ class Portfolio(Expert):
         parts = [conditioned(name) for name in self.experts_]
         pool = ConditionedPool(len(X), parts, list(self._exponents.values()))
         rest = self.weights_["marginal"]
-        return _ConditionedPortfolio(pool, rest, self._points, self._log_marginal, self._mass)
+        return ConditionedPortfolio(pool, rest, self._points, self._log_marginal, self._mass)
 
     def allows_nan(self) -> bool:
         """Whether X may have missing values."""
@@ -401,42 +411,10 @@ def _fit_one(
     return tuple({n: part[n] for n in (name,) if n in part} for part in mine._parts())
 
 
-class _ConditionedPortfolio(Conditioned):
-    """A pool, normalised, with a little of the marginal.
-
-    Parameters
-    ----------
-    pool : ConditionedPool
-    rest : float
-        Weight of the marginal.
-    points, log_marginal, mass : ndarray of shape (m,)
-        Points over which the pool is normalised, the marginal there, and the probabilities that
-        they stand for.
-    """
-
-    def __init__(
-        self, pool: ConditionedPool, rest: float, points: Array, log_marginal: Array, mass: Array
-    ) -> None:
-        super().__init__(len(pool))
-        self._pool, self._rest = pool, rest
-        self._points, self._log_marginal, self._mass = points, log_marginal, mass
-
-    @cached_property
-    def _at_points(self) -> Array:
-        return self._pool.relative(self._points, self._log_marginal)
-
-    @cached_property
-    def _log_total(self) -> Array:
-        return logsumexp(self._at_points, b=self._mass, axis=1, keepdims=True)
-
-    def relative(self, y: Array, log_marginal: Array, rows: Rows | None = None) -> Array:
-        """Log of the law over the marginal."""
-        if rows is None and y.shape == self._points.shape and (y == self._points).all():
-            value, total = self._at_points, self._log_total
-        else:
-            value = self._pool.relative(y, log_marginal, rows)
-            total = self._log_total if rows is None else self._log_total[rows]
-        return np.logaddexp(np.log1p(-self._rest) + value - total, np.log(self._rest))
+def _is_level(gains: Array, best: Array) -> bool:
+    """Whether gains of the same rows are behind by no more than a standard error."""
+    behind = best - gains
+    return bool(behind.mean() <= behind.std() / np.sqrt(len(behind)))
 
 
 def _folds(units: int, effort: Effort, rng: np.random.Generator) -> Folds:

@@ -32,6 +32,7 @@ __all__ = [
     "Conditioned",
     "ConditionedDensity",
     "ConditionedPool",
+    "ConditionedPortfolio",
     "ConditionedRatio",
     "DensityExpert",
     "Expert",
@@ -363,3 +364,41 @@ class RatioExpert(Expert):
                 data.n_observations,
                 self.smooth,
             )
+
+
+class ConditionedPortfolio(Conditioned):
+    """A pool, normalised, with a little of the marginal.
+
+    Parameters
+    ----------
+    pool : ConditionedPool
+    rest : float
+        Weight of the marginal.
+    points, log_marginal, mass : ndarray of shape (m,)
+        Points over which the pool is normalised, the marginal there, and the probabilities that
+        they stand for.
+    """
+
+    def __init__(
+        self, pool: ConditionedPool, rest: float, points: Array, log_marginal: Array, mass: Array
+    ) -> None:
+        super().__init__(len(pool))
+        self._pool, self._rest = pool, rest
+        self._points, self._log_marginal, self._mass = points, log_marginal, mass
+
+    @cached_property
+    def _at_points(self) -> Array:
+        return self._pool.relative(self._points, self._log_marginal)
+
+    @cached_property
+    def _log_total(self) -> Array:
+        return logsumexp(self._at_points, b=self._mass, axis=1, keepdims=True)
+
+    def relative(self, y: Array, log_marginal: Array, rows: Rows | None = None) -> Array:
+        """Log of the law over the marginal."""
+        if rows is None and y.shape == self._points.shape and (y == self._points).all():
+            value, total = self._at_points, self._log_total
+        else:
+            value = self._pool.relative(y, log_marginal, rows)
+            total = self._log_total if rows is None else self._log_total[rows]
+        return np.logaddexp(np.log1p(-self._rest) + value - total, np.log(self._rest))
