@@ -6,8 +6,9 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import gammaln, ndtr, ndtri, xlogy
 
+from mcdensity._mixing import best_weights
 from mcdensity.marginals.base import Marginal
 
 __all__ = ["Masses"]
@@ -27,6 +28,10 @@ _TAIL, _LEAST_DECAY = 0.1, 0.5
 # worth of mass for all of them on one side, a small share of which falls as a power law.
 _MOST_GRADES, _GRADES_BEYOND, _COUNTS_BEYOND, _MOST_BEYOND = 15, 3, 100, 500
 _ROWS_BEYOND, _FAR = 0.5, 0.05
+# The least mass that a law of counts gives a value.
+_TINY = 1e-12
+# Rows that it and the smoothed shares are given beforehand when the two are mixed.
+_PRIOR_ROWS = 1
 # Scores of cells are computed between these probabilities.
 _LEAST = 1e-300
 # Rounding error of multiples of a step, in steps; whole numbers up to here are exact.
@@ -193,22 +198,29 @@ def _completed(seen: Array, step: float, support: tuple[float, float]) -> Array:
 
 
 def _smoothed(count: Array, values: Array, seen: Array) -> Array:
-    """Average the shares of rare values with those of their neighbours, and add tails."""
+    """Average the shares of rare values with those of their neighbours, and add tails.
+
+    Counts are mixed with the negative binomial law of the same mean and variance, as far as values
+    that are left out support it.
+    """
     n = count.sum()
     first, last = np.searchsorted(values, [seen[0], seen[-1]])
     inside = count[first : last + 1]
 
-    def held_out(rows: float) -> float:
-        total = 0.0
+    def held_out(rows: float) -> Array:
+        """Log-masses of the values, each without one of its rows."""
+        found = []
         for k in known.tolist():
             left = inside.copy()
             left[k] = max(left[k] - 1, 0.0)
-            total += inside[k] * np.log(_drawn_together(left, rows)[k])
-        return total
+            left = _drawn_together(left, rows)
+            found.append(np.log(left[k] / left.sum()))
+        return np.array(found)
 
     known = np.flatnonzero(inside > 0)
     known = known[:: -(-len(known) // _MOST_LEFT_OUT)]
-    rows = max(_WINDOWS, key=held_out)
+    tried = {rows: held_out(rows) for rows in _WINDOWS}
+    rows = max(tried, key=lambda rows: inside[known] @ tried[rows])
     masses = np.zeros(len(values))
     masses[first : last + 1] = _drawn_together(inside, rows)
     masses *= 1 / masses.sum()
@@ -220,7 +232,30 @@ def _smoothed(count: Array, values: Array, seen: Array) -> Array:
             # Mostly geometric; a little of a power law, so that an outlier is not impossible.
             for part, law in ((1 - _FAR, _decay(tail) ** place), (_FAR, (place + 1.0) ** -2)):
                 masses[ahead] += _ROWS_BEYOND / n * part * law / law.sum()
+    masses /= masses.sum()
+    counts = _count_law(count, values)
+    if counts is not None:
+        parts = np.column_stack([tried[rows], np.log(counts[first + known])])
+        prior = np.full(2, _PRIOR_ROWS * len(known) / inside[known].sum())
+        masses = best_weights(parts, inside[known], prior) @ np.stack([masses, counts])
     return masses / masses.sum()
+
+
+def _count_law(count: Array, values: Array) -> Array | None:
+    """Negative binomial masses with the mean and the variance of counts; None for other values."""
+    if values[0] != 0 or values[1] != 1 or len(values) <= _MOST_GRADES:
+        return None
+    mean = count @ values / count.sum()
+    variance = count @ (values - mean) ** 2 / count.sum()
+    if variance < (1 + _ROUNDING) * mean:
+        law = np.exp(xlogy(values, mean) - mean - gammaln(values + 1))
+    else:
+        size = mean**2 / (variance - mean)
+        log_ratio = gammaln(values + size) - gammaln(size) - gammaln(values + 1)
+        law = np.exp(
+            log_ratio + size * np.log(size / (size + mean)) + xlogy(values, mean / (size + mean))
+        )
+    return np.maximum(law, _TINY)
 
 
 def _drawn_together(count: Array, rows: float) -> Array:
