@@ -271,7 +271,7 @@ BAD_FITS = [
     ),
     ({"y": np.ones(20)}, "y is constant"),
     ({"y": np.ones(19)}, "inconsistent numbers of samples"),
-    ({"y": np.zeros((20, 2))}, "y has 2 columns; several targets are not supported yet"),
+    ({"y": np.zeros((20, 2))}, "column 'y0' of y is constant"),
     ({"y": None}, "requires y to be passed"),
     ({"y": ["a"] * 20}, "y holds text"),
     ({"y": [None, *range(19)]}, "y contains NaN or infinity in 1 of 20 rows"),

@@ -301,7 +301,7 @@ def test_dates_become_numbers_on_request(column):
     found = preparation.transform(table)
     day = rough()["day"]
     np.testing.assert_array_equal(found[:, names.index(f"{column} month")], day.dt.month)
-    np.testing.assert_array_equal(found[:, names.index(f"{column} weekday")], day.dt.weekday)
+    np.testing.assert_array_equal(found[:, names.index(f"{column} weekday")], day.dt.day_of_week)
     np.testing.assert_array_equal(
         found[:, names.index(f"{column} elapsed")], (day - pd.Timestamp("2000-01-01")).dt.days
     )

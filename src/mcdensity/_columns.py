@@ -109,7 +109,8 @@ def date_numbers(dates: Any, part: str) -> NDArray[np.float64]:
         pandas = require("pandas", "cli")
         days = (dates - pandas.Timestamp(_START)) / pandas.Timedelta(days=1)
         return days.to_numpy(dtype=np.float64)
-    return getattr(dates.dt, part).to_numpy(dtype=np.float64, na_value=np.nan)
+    name = {"weekday": "day_of_week"}.get(part, part)
+    return getattr(dates.dt, name).to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def refuse_times(column: Any, name: str) -> None:

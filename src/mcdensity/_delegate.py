@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from mcdensity.distribution import ConditionalDistribution
+from mcdensity._several import SeveralTargets
+from mcdensity.distribution import ConditionalDistribution, JointDistribution
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.target import TargetSpace
 
@@ -18,7 +19,7 @@ __all__ = ["DelegatingEstimator"]
 Array = NDArray[np.float64]
 
 
-class DelegatingEstimator(ConditionalEstimator):
+class DelegatingEstimator(SeveralTargets):
     """Base of estimators whose distributions are those of an inner one.
 
     A subclass implements `fit`, which ends in `_adopt`, and `_prepare`. Units of y may differ from
@@ -36,9 +37,10 @@ class DelegatingEstimator(ConditionalEstimator):
     ) -> None:
         """Take over a fitted estimator of (y - location) / scale."""
         self.estimator_ = estimator
-        self.target_space_ = TargetSpace(
-            location + scale * estimator.y_mean_, scale * estimator.y_scale_
-        )
+        if not self._several:
+            self.target_space_ = TargetSpace(
+                location + scale * estimator.y_mean_, scale * estimator.y_scale_
+            )
         # Probabilities of the tails do not depend on units.
         self.__dict__.pop("conformal_levels_", None)
         if hasattr(estimator, "conformal_levels_"):
@@ -50,6 +52,19 @@ class DelegatingEstimator(ConditionalEstimator):
         if inner is None or name.startswith("_") or not name.endswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(inner, name)
+
+    @property
+    def _several(self) -> bool:
+        return getattr(self.__dict__.get("estimator_"), "_several", False)
+
+    def _joint_inputs(self, X: Any) -> Array:
+        check_is_fitted(self)
+        inner: Any = self.estimator_
+        return inner._joint_inputs(self._prepare(X))
+
+    def _joint_law(self, X: Array) -> JointDistribution:
+        inner: Any = self.estimator_
+        return inner._joint_law(X)
 
     def distill(self, X: Any = None, random_state: Any = None) -> Self:
         """Return this model with one small network inside, see `MCD.distill`.
@@ -74,9 +89,10 @@ class DelegatingEstimator(ConditionalEstimator):
 
     def _replace_inner(self, estimator: ConditionalEstimator) -> None:
         """Take over another model of the same target."""
-        space = self.target_space_
+        space = self.__dict__.get("target_space_")
         self._adopt(estimator)
-        self.target_space_ = space
+        if space is not None:
+            self.target_space_ = space
 
     def _check_predict(self, X: Any) -> Array:
         check_is_fitted(self)

@@ -155,7 +155,15 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         check_is_fitted(self)
         if not hasattr(self, "conformal_levels_"):
             raise ValueError("conformal=True needs conformalize(X, y) on held-out rows first.")
-        n = len(self.conformal_levels_)
+        level = self._conformal_level(self.conformal_levels_, coverage)
+        if level <= 0:  # more outcomes than are allowed lay where the density is zero
+            return np.tile([-np.inf, np.inf], (len(self._check_predict(X)), 1))
+        return self._stream(X, lambda d: d.ppf_grid([level, 1 - level]))
+
+    @staticmethod
+    def _conformal_level(levels: Array, coverage: float) -> float:
+        """Probability that an interval leaves on either side, by the tails of held-out rows."""
+        n = len(levels)
         # Of n + 1 exchangeable rows the new one is equally likely to have any rank; 1e-9 allows
         # for the rounding of 1 - coverage.
         rank = int(np.floor((n + 1) * (1 - coverage) + 1e-9))
@@ -164,10 +172,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
             raise ValueError(
                 f"coverage={coverage:g} needs at least {needed} rows in conformalize, got {n}."
             )
-        level = self.conformal_levels_[rank - 1]
-        if level <= 0:  # more outcomes than are allowed lay where the density is zero
-            return np.tile([-np.inf, np.inf], (len(self._check_predict(X)), 1))
-        return self._stream(X, lambda d: d.ppf_grid([level, 1 - level]))
+        return float(levels[rank - 1])
 
     def conformalize(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from held-out rows how far into the tails outcomes really fall.

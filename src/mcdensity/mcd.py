@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
-from mcdensity._distilling import distilled_copy
+from mcdensity._distilling import Distillable
 from mcdensity._effort import EFFORTS
 from mcdensity._mixed import discrete_law, fit_parts, mixed_law
 from mcdensity._pairs import group_codes
 from mcdensity._progress import showing
 from mcdensity._ratios import score_ratios
+from mcdensity._several import SeveralTargets
 from mcdensity._validation import as_generator
+from mcdensity.chain import settings_of
 from mcdensity.data import TrainingData
 from mcdensity.discriminators import make_discriminator
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
-from mcdensity.estimator import ConditionalEstimator
 from mcdensity.experts.base import ConditionedRatio, DensityExpert, RatioExpert
 from mcdensity.experts.distilled import Distilled
 from mcdensity.marginals import fit_held_out, get_marginal
@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 _MOST_KEPT = 20_000
 
 
-class MCD(ConditionalEstimator):
+class MCD(Distillable, SeveralTargets):
     r"""Conditional density from a marginal density and a classifier.
 
     .. math:: f(y \mid x) = f_Y(y) \, \frac{q(x, y)}{1 - q(x, y)} \, \frac{1 - r}{r}
@@ -102,6 +102,10 @@ class MCD(ConditionalEstimator):
         Bounds (low, high) of y, either of which may be None; no mass lies beyond. By default they
         are detected: 0 if no target is negative, 0 and 1 if all lie between, and an end of the
         range that many rows share. ``(None, None)`` is unbounded.
+    joint : {"auto", "chain"} or sequence of str or int, default "auto"
+        How several targets, a y of k columns, are learned together: as a chain, the first given x,
+        the second given x and the first, and so on. A sequence of names or numbers of the columns
+        is the order of the chain. `target` and `support` may then be lists, one entry per column.
 
     Attributes
     ----------
@@ -115,7 +119,11 @@ class MCD(ConditionalEstimator):
     target_space_ : TargetSpace
         The coordinates of the target.
     target_kind_ : str
-        "continuous", "discrete" or "mixed".
+        "continuous", "discrete" or "mixed". Of several targets this and `support_`, `atoms_` and
+        `weights_` are lists.
+    links_, order_, target_names_ : list
+        Of several targets: the model of each given those before it, the number of the target that
+        each is the model of, and the names of the targets.
     support_ : tuple of float
         Bounds of y, infinite where there is none.
     atoms_ : ndarray
@@ -167,8 +175,9 @@ class MCD(ConditionalEstimator):
             Interval(Integral, 1, None, closed="left"),
             None,
         ],
-        "target": [StrOptions({"auto", "continuous", "discrete", "mixed"})],
+        "target": [StrOptions({"auto", "continuous", "discrete", "mixed"}), list, tuple],
         "support": [object],
+        "joint": [StrOptions({"auto", "chain"}), list, tuple],
     }
 
     def __init__(
@@ -186,7 +195,8 @@ class MCD(ConditionalEstimator):
         effort: str = "normal",
         n_jobs: int | None = None,
         target: str = "auto",
-        support: tuple[float | None, float | None] | None = None,
+        support: Any = None,
+        joint: Any = "auto",
     ) -> None:
         self.discriminator = discriminator
         self.marginal = marginal
@@ -202,6 +212,7 @@ class MCD(ConditionalEstimator):
         self.n_jobs = n_jobs
         self.target = target
         self.support = support
+        self.joint = joint
 
     def fit(
         self,
@@ -219,12 +230,13 @@ class MCD(ConditionalEstimator):
         ----------
         X : array-like of shape (n, p)
             Features. Missing values (NaN) are passed on to a discriminator that takes them.
-        y : array-like of shape (n,)
+        y : array-like of shape (n,) or (n, k)
+            One target, or several, whose names are those of the columns of a DataFrame.
         sample_weight : array-like of shape (n,), optional
             Weights of the rows; only their ratios matter, and a row of weight 0 is left out.
         X_unlabeled : array-like of shape (n_x, p), optional
             More x, of the same distribution, whose y is not known.
-        y_marginal : array-like of shape (n_y,), optional
+        y_marginal : array-like of shape (n_y,) or (n_y, k), optional
             More y, of the same distribution, whose x is not known.
         groups : array-like of shape (n,), optional
             Rows with the same value have the same x, and their y are several draws given that x.
@@ -338,6 +350,9 @@ class MCD(ConditionalEstimator):
             self.atoms_ = space.masses.values_
         return space
 
+    def _settings(self, names: list[str]) -> list[dict[str, Any]]:
+        return settings_of(self.target, self.support, names)
+
     def _log_ratio(self, X: Array) -> Callable[[Array, NDArray[np.intp] | None], Array]:
         """Condition on rows; return log f(y|x) / f_Y(y) at standardised y as a function.
 
@@ -365,40 +380,6 @@ class MCD(ConditionalEstimator):
     def _log_density_rows(self, X: Array, Y: Array) -> Array:
         ratio = np.maximum(self._log_ratio(X)(Y, None), np.log(self.epsilon))
         return ratio + self.marginal_.logpdf(Y)
-
-    def distill(self, X: ArrayLike | None = None, random_state: Any = None) -> MCD:
-        """Return a copy of this model in which one small network replaces all experts.
-
-        Predictions are many times faster. The network learns from this model alone, which is asked
-        about points near rows that it kept from the training data.
-
-        Parameters
-        ----------
-        X : array-like of shape (m, p), optional
-            Further rows of the same distribution; no targets are needed.
-        random_state : int, Generator, RandomState or None
-            Seed of the network; by default that of the model.
-
-        Returns
-        -------
-        MCD
-            With a further attribute, `distill_loss_`: how much log-likelihood is lost, on average
-            over rows that the network has not seen, if this model is right. Where trees have
-            learned the training rows by heart, new rows lose less than that; with few rows and
-            many features they may lose more.
-
-        Examples
-        --------
-        >>> from mcdensity import MCD
-        >>> from mcdensity.simulators import get_simulator
-        >>> X, y = get_simulator("LinearGauss").sample(200, random_state=0)
-        >>> model = MCD("quadratic", random_state=0).fit(X, y)
-        >>> small = model.distill(random_state=0)
-        >>> small.distill_loss_ < 0.03
-        True
-        """
-        check_is_fitted(self)
-        return distilled_copy(self, X, random_state)
 
     def _distribution(self, X: Array) -> ConditionalDistribution:
         space, expert = self.target_space_, getattr(self, "discriminator_", None)

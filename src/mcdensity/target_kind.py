@@ -146,6 +146,12 @@ def decide(y: Array, target: str, support: Any) -> Measure:
 
 def describe(model: Any) -> str:
     """Say in a few words what the target of a fitted model is."""
+    if hasattr(model, "links_"):
+        found = {
+            model.target_names_[j]: describe(m)
+            for j, m in zip(model.order_, model.links_, strict=True)
+        }
+        return "; ".join(f"{name}: {found[name]}" for name in model.target_names_)
     low, high = (f"{end:,.10g}" for end in model.support_)
     where = {
         (False, False): "unbounded",

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mcdensity._several import SeveralTargets
 from mcdensity._validation import check_integer, require
 from mcdensity.baselines.neural import NeuralEstimator, ParameterNetwork
 from mcdensity.distribution import Reference
@@ -30,7 +31,7 @@ Array = NDArray[np.float64]
 _LOG_SCALES = -7.0, 3.0
 
 
-class NormalizingFlow(NeuralEstimator):
+class NormalizingFlow(SeveralTargets, NeuralEstimator):
     """A flow from y to a standard normal variable, whose parameters come from a network.
 
     Parameters

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mcdensity._several import SeveralTargets
 from mcdensity.distribution import Reference
-from mcdensity.estimator import ConditionalEstimator
 from mcdensity.marginals import get_marginal
 
 __all__ = ["MarginalBaseline"]
@@ -16,7 +16,7 @@ __all__ = ["MarginalBaseline"]
 Array = NDArray[np.float64]
 
 
-class MarginalBaseline(ConditionalEstimator):
+class MarginalBaseline(SeveralTargets):
     """Predict the marginal density of y for every x.
 
     Parameters
@@ -43,6 +43,18 @@ class MarginalBaseline(ConditionalEstimator):
 
     def _fit(self, X: Array, y: Array, sample_weight: Array | None, **extra: Any) -> None:
         self.marginal_ = get_marginal(self.marginal).fit(y, sample_weight=sample_weight)
+
+    # Of several targets: a chain without x.
+
+    def _link_model(self) -> Any:
+        from mcdensity.mcd import MCD
+
+        return MCD(
+            marginal=self.marginal, random_state=0, target="continuous", support=(None, None)
+        )
+
+    def _link_inputs(self, X: Array) -> Array:
+        return np.zeros((len(X), 1))
 
     def _log_density_rows(self, X: Array, Y: Array) -> Array:
         return self.marginal_.logpdf(Y)

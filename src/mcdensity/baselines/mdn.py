@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mcdensity._several import SeveralTargets
 from mcdensity._validation import check_integer, weighted_quantile
 from mcdensity.baselines.neural import NeuralEstimator, ParameterNetwork
 from mcdensity.distribution import ConditionalDistribution, GaussianMixtureDistribution
@@ -28,7 +29,7 @@ Array = NDArray[np.float64]
 _LOG_SCALES = -7.0, 3.0
 
 
-class MDN(NeuralEstimator):
+class MDN(SeveralTargets, NeuralEstimator):
     """A network gives the weights, means and scales of a Gaussian mixture.
 
     Parameters

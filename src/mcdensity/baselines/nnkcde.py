@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.neighbors import NearestNeighbors
 
+from mcdensity._several import SeveralTargets
 from mcdensity._validation import check_integer
 from mcdensity.baselines.kernels import (
     FEW,
@@ -32,7 +33,7 @@ Array = NDArray[np.float64]
 _MOST_NEIGHBORS = 2000
 
 
-class NNKCDE(WeightedKernelEstimator):
+class NNKCDE(SeveralTargets, WeightedKernelEstimator):
     """The targets of the k nearest neighbours of x, smoothed with a Gaussian kernel.
 
     Parameters

@@ -7,6 +7,7 @@ from mcdensity.datasets.loaders import (
     load_dataset,
     load_split,
 )
+from mcdensity.datasets.simulations import load_simulation
 from mcdensity.datasets.sources import Description
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "Description",
     "list_datasets",
     "load_dataset",
+    "load_simulation",
     "load_split",
 ]

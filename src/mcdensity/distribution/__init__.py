@@ -3,8 +3,10 @@
 from mcdensity.distribution.base import Distribution
 from mcdensity.distribution.discrete import DiscreteDistribution
 from mcdensity.distribution.grid import GridDistribution, Reference
+from mcdensity.distribution.joint import JointDistribution
 from mcdensity.distribution.mixed import MixedDistribution
 from mcdensity.distribution.mixture import GaussianMixtureDistribution
+from mcdensity.distribution.pooled import PooledDistribution
 from mcdensity.distribution.scipy import ScipyDistribution
 from mcdensity.distribution.univariate import ConditionalDistribution, check_coverage
 
@@ -14,7 +16,9 @@ __all__ = [
     "Distribution",
     "GaussianMixtureDistribution",
     "GridDistribution",
+    "JointDistribution",
     "MixedDistribution",
+    "PooledDistribution",
     "Reference",
     "ScipyDistribution",
     "check_coverage",

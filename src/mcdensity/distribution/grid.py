@@ -318,12 +318,34 @@ def on_grid(distribution: ConditionalDistribution) -> GridDistribution:
     n = len(distribution)
     if n == 0:
         return GridDistribution(np.empty((0, 2)), np.empty((0, 2)))
-    quantiles = distribution.ppf_grid(_LEVELS)
-    middle = distribution.ppf(0.5)[:, None]
+    quarters = distribution.ppf_grid([0.25, 0.5, 0.75])
+    return resolved(distribution, distribution.ppf_grid(_LEVELS), quarters)
+
+
+def resolved(
+    distribution: ConditionalDistribution,
+    quantiles: Array,
+    quarters: Array,
+    beyond: Array = _BEYOND,
+) -> GridDistribution:
+    """Put a distribution on a grid that starts from given points of each row.
+
+    Parameters
+    ----------
+    distribution : ConditionalDistribution
+    quantiles : ndarray of shape (n, K)
+        Ascending; they lie where there is mass.
+    quarters : ndarray of shape (n, 3)
+        Three of them, in the middle and beside it.
+    beyond : ndarray
+        How far further points lie, relative to the outermost of them.
+    """
+    n = len(distribution)
+    middle = quarters[:, 1:2]
     # Each row in units of its own median and spread: rows may lie far apart.
-    spread = (distribution.ppf(0.75) / 2 - distribution.ppf(0.25) / 2)[:, None]
+    spread = quarters[:, 2:] / 2 - quarters[:, :1] / 2
     knots = (quantiles / 2 - middle / 2) / spread * 2
-    reach = np.abs(knots).max(axis=1, keepdims=True) * _BEYOND
+    reach = np.abs(knots).max(axis=1, keepdims=True) * beyond
     knots = np.maximum.accumulate(np.concatenate([-reach[:, ::-1], knots, reach], axis=1), axis=1)
 
     def points(rows: NDArray[np.intp], z: Array) -> Array:

@@ -5,6 +5,7 @@ a `ConditionalDistribution` they take a matrix of densities, shape (n, G), with 
 points it stands for. Each says whether higher or lower is better.
 """
 
+from mcdensity.metrics.joint import c2st, dawid_sebastiani, energy_score, variogram_score
 from mcdensity.metrics.outcomes import (
     cde_loss,
     coverage,
@@ -23,9 +24,12 @@ from mcdensity.metrics.scorers import get_scorer, list_scorers
 from mcdensity.metrics.truth import hellinger, jensen_shannon, kl, kl_grid, total_variation
 
 __all__ = [
+    "c2st",
     "cde_loss",
     "coverage",
     "crps",
+    "dawid_sebastiani",
+    "energy_score",
     "get_scorer",
     "hellinger",
     "hpd_coverage",
@@ -41,4 +45,5 @@ __all__ = [
     "pit_ks",
     "rps",
     "total_variation",
+    "variogram_score",
 ]

@@ -10,7 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from mcdensity._validation import check_weights
-from mcdensity.distribution import ConditionalDistribution, GridDistribution
+from mcdensity.distribution import (
+    ConditionalDistribution,
+    Distribution,
+    GridDistribution,
+    JointDistribution,
+)
 
 __all__ = [
     "Array",
@@ -32,9 +37,19 @@ def average(value: Array, sample_weight: ArrayLike | None) -> float:
 
 
 def prepare(
-    distribution: Density, y: ArrayLike, grid: ArrayLike | None
-) -> tuple[ConditionalDistribution, Array]:
+    distribution: Any, y: Any, grid: ArrayLike | None, *, joint: bool = False
+) -> tuple[Any, Array]:
+    """Return a distribution and outcomes; `joint`: those of several targets will do."""
+    if isinstance(y, Distribution):
+        raise TypeError("The distribution comes first: metric(distribution, y).")
     y = np.asarray(y, dtype=np.float64)
+    if isinstance(distribution, JointDistribution):
+        if not joint:
+            raise TypeError(
+                "This metric is for one target; use it with distribution.marginal(column), or "
+                "log_likelihood, energy_score, variogram_score, dawid_sebastiani or hpd_coverage."
+            )
+        return distribution, y
     if not isinstance(distribution, ConditionalDistribution):
         if grid is None:
             raise ValueError(

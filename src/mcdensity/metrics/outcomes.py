@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from mcdensity._validation import as_generator, check_weights
-from mcdensity.distribution import DiscreteDistribution, check_coverage
+from mcdensity.distribution import DiscreteDistribution, JointDistribution, check_coverage
 from mcdensity.metrics._inputs import Array, Density, average, check_floor, prepare
 
 __all__ = [
@@ -40,13 +40,14 @@ def log_likelihood(
     Parameters
     ----------
     distribution : ConditionalDistribution, or densities of shape (n, G) with `grid`
-    y : array-like of shape (n,)
+        Or a JointDistribution of k targets.
+    y : array-like of shape (n,) or (n, k)
     sample_weight : array-like of shape (n,), optional
     floor : float, optional
         Densities are clipped from below at this; the paper's tables use 1e-6.
     grid : array-like of shape (G,), optional
     """
-    d, y = prepare(distribution, y, grid)
+    d, y = prepare(distribution, y, grid, joint=True)
     value = d.logpdf(y)
     if floor is not None:
         value = np.maximum(value, np.log(check_floor(floor)))
@@ -192,9 +193,10 @@ def hpd_coverage(
 ) -> float:
     """Share of outcomes inside the highest-density region of that level. Nearer to it is better."""
     check_coverage(level)
-    d, y = prepare(distribution, y, grid)
+    d, y = prepare(distribution, y, grid, joint=True)
     # A region holds an atom as soon as those before it are not enough.
-    return average((d.hpd_level(y) - d.pmf(y) <= level).astype(float), sample_weight)
+    mass = 0.0 if isinstance(d, JointDistribution) else d.pmf(y)
+    return average((d.hpd_level(y) - mass <= level).astype(float), sample_weight)
 
 
 def pit(

@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from mcdensity.distribution import ConditionalDistribution
+from mcdensity.metrics.joint import dawid_sebastiani, energy_score, variogram_score
 from mcdensity.metrics.outcomes import (
     cde_loss,
     coverage,
@@ -73,6 +74,8 @@ _SCORERS = {
     "cde_loss": Scorer("cde_loss", cde_loss, -1),
     "coverage": Scorer("coverage", coverage, -1, nominal=0.9),
     "crps": Scorer("crps", crps, -1),
+    "dawid_sebastiani": Scorer("dawid_sebastiani", dawid_sebastiani, -1),
+    "energy_score": Scorer("energy_score", energy_score, -1),
     "hpd_coverage": Scorer("hpd_coverage", hpd_coverage, -1, nominal=0.9),
     "interval_score": Scorer("interval_score", interval_score, -1),
     "log_likelihood": Scorer("log_likelihood", log_likelihood, 1),
@@ -80,6 +83,7 @@ _SCORERS = {
     "pit_chi2": Scorer("pit_chi2", pit_chi2, 1),
     "pit_ks": Scorer("pit_ks", pit_ks, -1),
     "rps": Scorer("rps", rps, -1),
+    "variogram_score": Scorer("variogram_score", variogram_score, -1),
 }
 
 

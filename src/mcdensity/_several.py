@@ -1,0 +1,336 @@
+"""Estimators of several targets at once: a chain of models of one target each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from mcdensity._inputs import all_or_nothing, check_flag, check_quantiles
+from mcdensity._validation import as_generator, check_integer, check_probability, check_weights
+from mcdensity.chain import (
+    EstimatorLink,
+    check_order,
+    check_targets,
+    fit_links,
+    names_of,
+    number_of_targets,
+)
+from mcdensity.distribution import JointDistribution
+from mcdensity.estimator import ConditionalEstimator
+
+__all__ = ["SeveralTargets"]
+
+Array = NDArray[np.float64]
+
+# Rows whose laws are worked on at once, and draws by which simultaneous intervals are found.
+_ROWS, _DRAWS = 128, 512
+
+
+class SeveralTargets(ConditionalEstimator):
+    """Lets an estimator of one target learn several: with y of k columns its results have k, too.
+
+    Attributes
+    ----------
+    links_ : list
+        Models of one target each, given x and the targets before it.
+    order_ : list of int
+        The number of the target that each link is the model of.
+    target_names_ : list of str
+    """
+
+    links_: list[Any]
+    order_: list[int]
+    target_names_: list[str]
+
+    @property
+    def _several(self) -> bool:
+        return "links_" in self.__dict__
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._several or super().__sklearn_is_fitted__()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    # Fitting.
+
+    def _fit_checked(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, **extra: Any
+    ) -> Self:
+        if number_of_targets(y) < 2:
+            if isinstance(getattr(self, "target", None), list | tuple):
+                raise ValueError(f"target={self.target!r} has kinds of several columns; y has one.")
+            for name in ("links_", "order_", "target_names_"):
+                self.__dict__.pop(name, None)
+            if getattr(y, "ndim", 1) == 2:
+                y = y.iloc[:, 0] if hasattr(y, "iloc") else np.asanyarray(y)[:, 0]
+            return super()._fit_checked(X, y, sample_weight, **extra)
+        return self._fit_several(X, y, sample_weight, **extra)
+
+    @all_or_nothing
+    def _fit_several(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        *,
+        y_marginal: ArrayLike | None = None,
+        **extra: Any,
+    ) -> Self:
+        self._validate_params()
+        names = names_of(y)
+        Y = check_targets(y, names)
+        inputs, _ = self._check_x(X, "X", Y[:, 0])
+        kept, weight = check_weights(sample_weight, len(inputs))
+        if kept is not None:
+            inputs, Y = inputs[kept], check_targets(Y[kept], names)
+            if extra.get("groups") is not None:
+                extra["groups"] = np.asarray(extra["groups"])[kept]
+        order = check_order(getattr(self, "joint", "auto"), names)
+        if y_marginal is not None:
+            more = as_columns("y_marginal", y_marginal, len(names))
+            extra["y_marginal"] = more[:, order[0]]
+        if extra.get("X_unlabeled") is not None:
+            extra["X_unlabeled"] = self._check_x(extra["X_unlabeled"], "X_unlabeled")
+        given = {name: value for name, value in extra.items() if value is not None}
+        inputs = self._link_inputs(inputs)
+        model = self._link_model()
+        links = fit_links(model, inputs, Y, weight, order, self._settings(names), **given)
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            if not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_"):
+                delattr(self, name)
+        self.links_, self.order_, self.target_names_ = links, order, names
+        for name in ("target_kind_", "support_", "atoms_", "weights_"):
+            if all(hasattr(link, name) for link in links):
+                found = [getattr(links[order.index(j)], name) for j in range(len(names))]
+                setattr(self, name, found)
+        return self
+
+    def _link_model(self) -> Any:
+        """Return an estimator whose copies become the links."""
+        return self
+
+    def _link_inputs(self, X: Array) -> Array:
+        """Features of the links, beside the targets before them."""
+        return X
+
+    def _settings(self, names: list[str]) -> list[dict[str, Any]]:
+        """Parameters of each target's own."""
+        return [{} for _ in names]
+
+    # Predictions.
+
+    def _joint_inputs(self, X: Any) -> Array:
+        """Check features; they are standardised by the links."""
+        check_is_fitted(self)
+        return self._link_inputs(self._check_x(X, "X"))
+
+    def _joint_law(self, X: Array) -> JointDistribution:
+        links = [EstimatorLink(link) for link in self.links_]
+        return JointDistribution(links, X, self.order_, self.target_names_)
+
+    def _some_rows(self, n: int, size: int = _ROWS) -> Iterator[slice]:
+        return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+    def _by_rows(
+        self, X: Any, function: Callable[[JointDistribution, slice], Array], size: int = _ROWS
+    ) -> Array:
+        inputs = self._joint_inputs(X)
+        parts = [
+            function(self._joint_law(inputs[b]), b) for b in self._some_rows(len(inputs), size)
+        ]
+        return np.concatenate(parts)
+
+    def predict_distribution(self, X: ArrayLike) -> Any:
+        """Return the distribution of y given each row of X.
+
+        A `JointDistribution` where y has several columns. The result is normalised, and holds its
+        densities: for very many rows the shorthands below need less memory, since they work in
+        blocks.
+        """
+        if not self._several:
+            return super().predict_distribution(X)
+        return self._joint_law(self._joint_inputs(X))
+
+    def pdf_from_X(self, X: ArrayLike, y_grid: ArrayLike) -> Array:  # noqa: N802
+        """Densities of y given each row of X, at points that all rows share.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+        y_grid : array-like of shape (G,) or, for k targets, (G, k)
+
+        Returns
+        -------
+        ndarray of shape (n, G)
+        """
+        if not self._several:
+            return super().pdf_from_X(X, y_grid)
+        points = as_columns("y_grid", y_grid, len(self.target_names_))
+
+        def densities(law: JointDistribution, rows: slice) -> Array:
+            return law.pdf(np.broadcast_to(points, (len(law), *points.shape)))
+
+        return self._by_rows(X, densities, max(1, 1 + 20_000 // len(points)))
+
+    def logpdf(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """Log-density of y[i] given row i of X, shape (n,)."""
+        if not self._several:
+            return super().logpdf(X, y)
+        inputs = self._joint_inputs(X)
+        return self._joint_law(inputs).logpdf(self._outcomes(y, len(inputs)))
+
+    def _outcomes(self, y: ArrayLike, n: int) -> Array:
+        columns = getattr(y, "columns", None)
+        if columns is not None:
+            names = [str(column) for column in columns]
+            if sorted(names) != sorted(self.target_names_):
+                raise ValueError(
+                    f"y has the columns {', '.join(names)}; the model was fitted with "
+                    f"{', '.join(self.target_names_)}."
+                )
+            y = np.asarray(y)[:, [names.index(name) for name in self.target_names_]]
+        return as_columns("y", y, len(self.target_names_), n)
+
+    def predict(self, X: ArrayLike) -> Array:
+        """Conditional mean of y given each row of X, (n,) or (n, k)."""
+        if not self._several:
+            return super().predict(X)
+        return self._by_rows(X, lambda law, _: law.mean())
+
+    def predict_var(self, X: ArrayLike) -> Array:
+        """Conditional variance of y given each row of X, (n,) or (n, k)."""
+        if not self._several:
+            return super().predict_var(X)
+        return self._by_rows(X, lambda law, _: np.einsum("nii->ni", law.cov()))
+
+    def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
+        """Conditional quantiles of each target, shape (n, q), or (n, k, q) for k targets."""
+        if not self._several:
+            return super().predict_quantiles(X, quantiles)
+        levels = check_quantiles(quantiles)
+
+        def of_rows(law: JointDistribution, _: slice) -> Array:
+            found = [law.marginal(j).ppf_grid(levels) for j in range(law.n_targets)]
+            return np.stack(found, axis=1)
+
+        return self._by_rows(X, of_rows)
+
+    def predict_interval(
+        self, X: ArrayLike, coverage: float = 0.9, conformal: bool = False, joint: bool = False
+    ) -> Array:
+        """Central interval that holds y with probability `coverage`, (n, 2) or (n, k, 2).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+        coverage : float, default 0.9
+        conformal : bool, default False
+            Whether to use what `conformalize` learned. The interval then holds a new y with at
+            least this probability, however poor the model is, as long as the new row and those
+            of `conformalize` are exchangeable: on average over all of them, not for each x.
+        joint : bool, default False
+            For several targets: whether all intervals of a row are to hold together, instead of
+            each on its own.
+        """
+        joint = check_flag("joint", joint)
+        if not self._several:
+            return super().predict_interval(X, coverage, conformal)
+        coverage = check_probability("coverage", coverage)
+        if not check_flag("conformal", conformal):
+            k = len(self.target_names_)
+
+            def of_rows(law: JointDistribution, _: slice) -> Array:
+                laws = [law.marginal(j) for j in range(k)]
+                tail = np.full(len(law), (1 - coverage) / 2)
+                if joint:
+                    draws = law._weighted_draws(_DRAWS)[0]
+                    # Of densities on their grids, which is fast for many draws.
+                    quick = [one if len(one.atoms) else one.as_grid() for one in laws]
+                    tails = np.min([_tail(quick[j], draws[..., j]) for j in range(k)], axis=0)
+                    tail = np.minimum(np.quantile(tails, 1 - coverage, axis=1), 0.5)
+                ends = np.column_stack([tail, 1 - tail])
+                return np.stack([one.ppf(ends) for one in laws], axis=1)
+
+            return self._by_rows(X, of_rows)
+        if not hasattr(self, "conformal_levels_"):
+            raise ValueError("conformal=True needs conformalize(X, y) on held-out rows first.")
+        levels = self.conformal_levels_[:, -1:] if joint else self.conformal_levels_[:, :-1]
+        tails = [self._conformal_level(column, coverage) for column in levels.T]
+        tails = tails * len(self.target_names_) if joint else tails
+
+        def adjusted(law: JointDistribution, _: slice) -> Array:
+            found = []
+            for j, tail in enumerate(tails):
+                ends = (
+                    [-np.inf, np.inf] if tail <= 0 else law.marginal(j).ppf_grid([tail, 1 - tail])
+                )
+                found.append(np.broadcast_to(ends, (len(law), 2)))
+            return np.stack(found, axis=1)
+
+        return self._by_rows(X, adjusted)
+
+    def conformalize(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from held-out rows how far into the tails outcomes really fall.
+
+        For ``predict_interval(..., conformal=True)``. The rows must not have been used by `fit`.
+        The score of a row is the probability, on the nearer side, of an outcome as far out as its
+        own or further: min(P(Y <= y|x), P(Y >= y|x)); for intervals that hold together it is the
+        least of those of the row's targets.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+        y : array-like of shape (n,) or (n, k)
+
+        Returns
+        -------
+        self
+        """
+        if not self._several:
+            return super().conformalize(X, y)
+        inputs = self._joint_inputs(X)
+        outcomes = self._outcomes(y, len(inputs))
+
+        def tails(law: JointDistribution, rows: slice) -> Array:
+            own = outcomes[rows]
+            found = [_tail(law.marginal(j), own[:, [j]])[:, 0] for j in range(law.n_targets)]
+            return np.column_stack([*found, np.min(found, axis=0)])
+
+        # A column for each target, and one for all together.
+        self.conformal_levels_ = np.sort(self._by_rows(X, tails), axis=0)
+        return self
+
+    def sample(self, X: ArrayLike, n_samples: int = 1, random_state: Any = None) -> Array:
+        """Draw targets given each row of X, shape (n, n_samples), or (n, n_samples, k)."""
+        if not self._several:
+            return super().sample(X, n_samples, random_state)
+        n_samples = check_integer("n_samples", n_samples)
+        inputs = self._joint_inputs(X)
+        return self._joint_law(inputs).sample(n_samples, as_generator(random_state))
+
+
+def as_columns(name: str, value: ArrayLike, k: int, n: int | None = None) -> Array:
+    """Return numbers of shape (rows, k), or say what shape they must have."""
+    array = np.asarray(value, dtype=np.float64)
+    rows = "m" if n is None else n
+    if array.ndim != 2 or array.shape[1] != k or (n is not None and len(array) != n):
+        raise ValueError(
+            f"{name} must be of shape ({rows}, {k}), with the {k} targets of the "
+            f"model, got shape {array.shape}."
+        )
+    if len(array) == 0 or not np.isfinite(array).all():
+        raise ValueError(f"{name} is empty, or contains NaN or infinity; give finite numbers.")
+    return array
+
+
+def _tail(law: Any, y: Array) -> Array:
+    """Probability, on the nearer side, of an outcome as far out as y or further; y is (n, m)."""
+    return np.minimum(law.cdf(y), law.sf(y) + law.pmf(y))

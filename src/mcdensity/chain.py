@@ -1,0 +1,229 @@
+r"""Several targets as a chain: a model of the first given x, of the second given both, and so on.
+
+.. math:: f(y_1, \dots, y_k \mid x) = \prod_j f(y_j \mid x, y_1, \dots, y_{j-1})
+
+While fitting, the targets before a link are known: the links learn side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from mcdensity._parallel import in_parallel, worker_count
+from mcdensity._validation import as_generator, as_numbers
+from mcdensity.distribution import ConditionalDistribution
+from mcdensity.distribution.joint import column_number
+
+__all__ = [
+    "EstimatorLink",
+    "check_order",
+    "check_targets",
+    "fit_links",
+    "names_of",
+    "number_of_targets",
+    "settings_of",
+]
+
+Array = NDArray[np.float64]
+
+# Beyond so many columns a chain is slow to fit and to draw from.
+_MOST_TARGETS = 50
+# From so many rows on links are fitted in processes.
+_MANY_ROWS = 500
+# Columns that are this close to a line through each other differ by rounding.
+_SAME = 1e-10
+
+
+class EstimatorLink:
+    """A fitted estimator of one target as a link of `JointDistribution`."""
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def logpdf(self, X: Array, y: Array) -> Array:
+        """Log-densities, (n,)."""
+        return self.estimator.logpdf(X, y)
+
+    def ppf(self, X: Array, q: Array) -> Array:
+        """Quantiles of rows at q of shape (n, m)."""
+        inner = self.estimator._check_predict(X)
+        return np.concatenate(self.estimator._in_blocks(inner, lambda d, rows: d.ppf(q[rows])))
+
+    def moments(self, X: Array) -> tuple[Array, Array]:
+        """Mean and standard deviation of rows."""
+        inner = self.estimator._check_predict(X)
+        found = self.estimator._in_blocks(inner, lambda d, _: np.column_stack([d.mean(), d.std()]))
+        mean, spread = np.concatenate(found).T
+        return mean, spread
+
+    def laws(self, X: Array) -> ConditionalDistribution:
+        """The laws of rows."""
+        return self.estimator.predict_distribution(X)
+
+
+def number_of_targets(y: Any) -> int:
+    """Return the number of columns of y, 1 for an array of one dimension."""
+    shape = getattr(y, "shape", None)
+    if shape is None and isinstance(y, list | tuple):
+        try:
+            shape = np.shape(y)
+        except ValueError:  # lists of different lengths: the checks of one target say so
+            shape = None
+    return int(shape[1]) if shape is not None and len(shape) == 2 else 1
+
+
+def names_of(y: Any) -> list[str]:
+    """Names of the columns of a table, or "y0", "y1", ..."""
+    columns = getattr(y, "columns", None)
+    if columns is None:
+        return [f"y{j}" for j in range(number_of_targets(y))]
+    names = [str(column) for column in columns]
+    if len(set(names)) < len(names):
+        double = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"y has several columns named {double!r}; rename them.")
+    return names
+
+
+def check_targets(y: ArrayLike, names: Sequence[str]) -> Array:
+    """Return targets of shape (n, k), or say what is wrong with which column."""
+    Y = as_numbers("y", y)
+    k = Y.shape[1]
+    if k > _MOST_TARGETS:
+        raise ValueError(
+            f"y has {k} columns; at most {_MOST_TARGETS} targets are learned together, since each "
+            "needs a model given all before it. Reduce them first, for example to principal "
+            "components, or fit groups of columns."
+        )
+    for j, name in enumerate(names):
+        bad = np.flatnonzero(~np.isfinite(Y[:, j]))
+        if len(bad):
+            raise ValueError(
+                f"y contains NaN or infinity in column {name!r}, in {len(bad)} of {len(Y)} rows "
+                f"(the first is row {bad[0]}). Drop these rows before fitting."
+            )
+        if len(Y) and Y[:, j].min() == Y[:, j].max():
+            raise ValueError(
+                f"The column {name!r} of y is constant (all {len(Y)} targets are {Y[0, j]:g}); it "
+                "has no density. Leave it out."
+            )
+    if len(Y) > 2:
+        centred = Y - Y.mean(axis=0)
+        unit = centred / np.sqrt((centred**2).sum(axis=0))
+        for j in range(k):
+            for i in range(j):
+                gap = unit[:, j] - np.sign(unit[:, i] @ unit[:, j]) * unit[:, i]
+                if gap @ gap < _SAME**2 * len(Y):
+                    raise ValueError(
+                        f"The column {names[j]!r} of y is determined by {names[i]!r}: one is a "
+                        "multiple of the other plus a constant, so that they have no joint "
+                        "density. Leave one of them out, and compute it from the other."
+                    )
+    return Y
+
+
+def check_order(joint: Any, names: Sequence[str]) -> list[int]:
+    """Return the numbers of the targets in the order of the chain."""
+    if isinstance(joint, str):
+        return list(range(len(names)))
+    order = [column_number(column, names) for column in joint]
+    if sorted(order) != list(range(len(names))):
+        raise ValueError(
+            f"joint must name each target once, in the order of the chain; the targets are "
+            f"{', '.join(names)}, got {list(joint)!r}."
+        )
+    return order
+
+
+def settings_of(target: Any, support: Any, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the kind and the support of each target; both may be given once for all."""
+    kinds = list(target) if isinstance(target, list | tuple) else [target] * len(names)
+    # One support is a pair of numbers or None; several are a sequence of such pairs and None.
+    several = isinstance(support, list | tuple) and any(np.ndim(s) == 1 for s in support)
+    supports = list(support) if several else [support] * len(names)
+    for name, found in (("target", kinds), ("support", supports)):
+        if len(found) != len(names):
+            raise ValueError(
+                f"{name} has {len(found)} entries; y has {len(names)} columns "
+                f"({', '.join(names)}). Give one for each, or one for all."
+            )
+    return [{"target": a, "support": b} for a, b in zip(kinds, supports, strict=True)]
+
+
+def fit_links(
+    model: Any,
+    X: Array,
+    Y: Array,
+    sample_weight: Array | None,
+    order: Sequence[int],
+    settings: Sequence[dict[str, Any]],
+    **extra: Any,
+) -> list[Any]:
+    """Fit a model of each target given x and the targets before it.
+
+    Parameters
+    ----------
+    model : ConditionalEstimator
+        Its parameters are those of the links.
+    X, Y, sample_weight
+        As for `MCD.fit`.
+    order : sequence of int
+        Numbers of the targets in the order of the chain.
+    settings : sequence of dict
+        Parameters of each target's own, such as its support.
+    **extra
+        For the fit of the first link, whose features are x alone.
+    """
+    rng = as_generator(getattr(model, "random_state", None))
+    seeds = rng.integers(2**31 - 1, size=len(order)).tolist()
+    parameters = model.get_params(deep=False)
+    budget = parameters.get("time_budget")
+    workers = worker_count(parameters.get("n_jobs", 1)) if budget is None else 1
+    if not _is_known_everywhere(model):
+        workers = 1
+    own: dict[str, Any] = {"joint": "auto", "n_jobs": max(1, workers // len(order))}
+    if workers == 1:
+        own.pop("n_jobs")
+    if budget is not None:
+        own["time_budget"] = budget / len(order)
+    links = []
+    for place, j in enumerate(order):
+        mine = own | {"random_state": seeds[place]} | settings[j]
+        known = {name: value for name, value in mine.items() if name in parameters}
+        links.append(clone(model, safe=False).set_params(**known))
+    fit = partial(_fit_link, X, Y, sample_weight, list(order), extra)
+    return in_parallel(
+        fit, list(enumerate(links)), workers, processes=len(X) >= _MANY_ROWS and workers > 1
+    )
+
+
+def _is_known_everywhere(model: Any) -> bool:
+    """Whether other processes know all parts of a model: none is the user's own."""
+    from mcdensity.experts.registry import get_expert, portfolio_names
+
+    discriminator = getattr(model, "discriminator", "auto")
+    if not isinstance(discriminator, str) or not type(model).__module__.startswith("mcdensity."):
+        return False
+    names = portfolio_names() if discriminator == "auto" else [discriminator]
+    try:
+        return all(type(get_expert(n)).__module__.startswith("mcdensity.") for n in names)
+    except (ImportError, TypeError, ValueError):
+        return True  # fit will report the problem
+
+
+def _fit_link(
+    X: Array,
+    Y: Array,
+    sample_weight: Array | None,
+    order: list[int],
+    extra: dict[str, Any],
+    item: tuple[int, Any],
+) -> Any:
+    place, link = item
+    inputs = np.hstack([X, Y[:, order[:place]]])
+    return link.fit(inputs, Y[:, order[place]], sample_weight, **(extra if place == 0 else {}))
