@@ -409,3 +409,35 @@ def test_wrong_kinds_are_answered_by_name(options, message, tmp_path, monkeypatc
     assert leave([*arguments, *options], monkeypatch) == 1
     assert message in " ".join(capsys.readouterr().err.split())
     assert not model.exists()
+
+
+def test_several_targets(tmp_path, monkeypatch, capsys):
+    table = make_table(200).assign(weight=lambda t: 2 * t["price"] + np.arange(200) % 7)
+    data, model = tmp_path / "t.csv", tmp_path / "m.mcd"
+    table.to_csv(data, index=False)
+    options = ("--model", "mcd:quadratic", "--drop", "id", "--hold-out", 0.2)
+    out = run("fit", data, "--target", "price,weight", "-o", model, *options)
+    assert "price: continuous" in out.output
+    assert "weight: continuous" in out.output
+    held_out = tmp_path / "m-held-out.csv"
+    assert {"price", "weight"} <= set(pd.read_csv(held_out).columns)
+    run("predict", model, held_out, "-o", tmp_path / "p.csv")
+    found = pd.read_csv(tmp_path / "p.csv")
+    assert list(found.columns) == [
+        f"{name}_{what}" for name in ("price", "weight") for what in ("mean", "q05", "q50", "q95")
+    ]
+    run("predict", model, held_out, "-o", tmp_path / "p.csv", "--samples", 3, "--interval", 0.8)
+    found = pd.read_csv(tmp_path / "p.csv")
+    assert {"price_lower_80", "weight_upper_80", "weight_sample_3"} <= set(found.columns)
+    assert np.corrcoef(found["price_sample_1"], found["weight_sample_1"])[0, 1] > 0.8
+    wrong = [
+        (["report", str(model), str(held_out), "-o", "r.html"], "for one"),
+        (["evaluate", str(model), str(held_out)], "for one"),
+        (["plot", str(model), str(held_out), "-o", str(tmp_path / "p.png")], "one target"),
+        (["predict", str(model), str(held_out), "--density-grid", "0,1"], "for one target"),
+        (["fit", str(data), "--target", "price,prise", "-o", str(model)], "did you mean 'price'"),
+        (["fit", str(data), "--target", "price,price", "-o", str(model)], "a column twice"),
+    ]
+    for arguments, message in wrong:
+        assert leave(arguments, monkeypatch) == 1
+        assert message in capsys.readouterr().err.replace("\n", " ")

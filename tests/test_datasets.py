@@ -1,9 +1,11 @@
 """Datasets: parsers on the formats of the sources, from a server on localhost."""
 
+import bz2
 import dataclasses
 import http.server
 import io
 import os
+import shutil
 import threading
 import zipfile
 from pathlib import Path
@@ -15,7 +17,7 @@ pd = pytest.importorskip("pandas")
 pytest.importorskip("pooch")
 
 from mcdensity import datasets  # noqa: E402
-from mcdensity.datasets import load_dataset, load_split, loaders, sources  # noqa: E402
+from mcdensity.datasets import load_dataset, load_split, loaders, simulations, sources  # noqa: E402
 from mcdensity.datasets.parsers import in_order  # noqa: E402
 
 DATA = os.environ.get("MCDENSITY_DATA")
@@ -408,3 +410,29 @@ def test_taxi_rows_that_are_kept():
     train, test = load_split("BostonHousing", 0)
     assert len(train) == 455
     assert len(test) == 51
+
+
+def test_observations_of_simulators_are_downloaded(server, cache, monkeypatch):
+    folder, address = server
+    monkeypatch.setattr(simulations, "URL", address)
+    monkeypatch.setattr(simulations, "_folders", lambda: [cache])
+    rng = np.random.default_rng(0)
+    for i in range(1, 6):
+        place = folder / "two_moons" / "files" / f"num_observation_{i}"
+        place.mkdir(parents=True)
+        (place / "observation.csv").write_text(f"data_1,data_2\n{i},0.5\n")
+        draws = "\n".join(f"{a},{b}" for a, b in rng.normal(size=(20, 2)))
+        exact = bz2.compress(f"parameter_1,parameter_2\n{draws}\n".encode())
+        (place / "reference_posterior_samples.csv.bz2").write_bytes(exact)
+    observed, reference = simulations.load_simulation("two_moons")
+    assert observed[:, 0].tolist() == [1, 2, 3, 4, 5]
+    assert reference.shape == (5, 20, 2)
+    shutil.rmtree(folder / "two_moons")  # now from the cache
+    np.testing.assert_array_equal(simulations.load_simulation("two_moons")[1], reference)
+    with pytest.raises(loaders.DatasetUnavailableError, match="sbibm slcp is not in"):
+        simulations.load_simulation("slcp")
+    with pytest.raises(ValueError, match="'moons' is no task"):
+        simulations.load_simulation("moons")
+    (cache / "sbibm" / "two_moons.npz").write_bytes(b"no table")
+    with pytest.raises(ValueError, match="cannot be read"):
+        simulations.load_simulation("two_moons")

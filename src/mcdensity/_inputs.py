@@ -71,8 +71,8 @@ class InputChecks(BaseEstimator):
         target = as_numbers("y", y)
         if target.ndim == 2 and target.shape[1] > 1:
             raise ValueError(
-                f"y has {target.shape[1]} columns; {type(self).__name__} learns one target. Use MCD, "
-                "or one of the methods mdn, nf and nnkcde, which learn several, or fit one "
+                f"y has {target.shape[1]} columns; {type(self).__name__} learns one target. Use "
+                "MCD or one of the methods mdn, nf and nnkcde, which learn several, or fit one "
                 "estimator for each column. (Several draws of one target for the same x go "
                 "through stack_targets and groups.)"
             )

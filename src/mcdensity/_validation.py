@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "check_number",
     "check_probability",
     "check_weights",
+    "column_number",
     "refuse_kinds",
     "refuse_masked",
     "require",
@@ -223,3 +225,16 @@ def require(module: str, extra: str) -> Any:
             f"{module.split('.')[0]} is not installed; "
             f"get it with: pip install 'mcdensity[{extra}]'"
         ) from error
+
+
+def column_number(column: int | str, names: Sequence[str]) -> int:
+    """Return the number of a target that is named, or numbered."""
+    if isinstance(column, str):
+        if column in names:
+            return list(names).index(column)
+        raise ValueError(f"There is no target {column!r}; choose from {', '.join(names)}.")
+    if isinstance(column, bool) or not isinstance(column, int | np.integer):
+        raise TypeError(f"A target is given by its name or its number, got {column!r}.")
+    if not -len(names) <= column < len(names):
+        raise ValueError(f"There is no target {column}; there are {len(names)}, numbered from 0.")
+    return int(column) % len(names)

@@ -16,9 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from mcdensity._parallel import in_parallel, worker_count
-from mcdensity._validation import as_generator, as_numbers
+from mcdensity._validation import as_generator, as_numbers, column_number
 from mcdensity.distribution import ConditionalDistribution
-from mcdensity.distribution.joint import column_number
 
 __all__ = [
     "EstimatorLink",

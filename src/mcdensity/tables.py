@@ -269,7 +269,7 @@ class TableEstimator(DelegatingEstimator):
     preparation_ : TablePreparation
     estimator_ : ConditionalEstimator
     target_ : str or None
-        Name of the target, where y was a named column.
+        Name of the target, where y was a named column; names of several, with commas between.
     seen_ : ndarray of uint64
         Hashes of some of the training rows, for `share_seen`.
 
@@ -307,7 +307,7 @@ class TableEstimator(DelegatingEstimator):
         ----------
         X : DataFrame
             Of pandas, or of a library that pandas can read, such as polars.
-        y : array-like of shape (n,)
+        y : array-like of shape (n,) or (n, k)
         sample_weight : array-like of shape (n,), optional
         **extra
             More for the estimator's `fit`; an `X_unlabeled` is a table too.
@@ -332,7 +332,8 @@ class TableEstimator(DelegatingEstimator):
         estimator.fit(preparation.transform(X), y, sample_weight, **extra)
         self.preparation_ = preparation
         self._adopt(estimator)
-        self.target_ = None if name is None else str(name)
+        several = getattr(estimator, "target_names_", None)
+        self.target_ = ",".join(several) if several else None if name is None else str(name)
         self.feature_names_in_ = preparation.feature_names_in_
         self.n_features_in_ = preparation.n_features_in_
         self.seen_ = np.sort(_row_hashes(preparation.transform(X), y))[:_SKETCH]

@@ -75,6 +75,9 @@ def plot(
             if wrong:
                 raise ValueError(f"--rows: there is no row {wrong[0]}; the table has {len(table)}.")
             d = estimator.predict_distribution(X.iloc[chosen] if hasattr(X, "iloc") else X[chosen])
+            from mcdensity.distribution.joint import refuse_joint
+
+            refuse_joint(d, "`plot`")
             outcomes = None if y is None else y[chosen]
             labels = [f"row {r}" for r in chosen]
             if kind in ("densities", "hpd"):

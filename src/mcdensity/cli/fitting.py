@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mcdensity.cli.shared import Data, Json, find_column, split_list, take_target, working
+from mcdensity.cli.shared import Data, Json, find_column, split_list, take_targets, working
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +20,7 @@ __all__ = ["fit"]
 
 def fit(
     data: Data,
-    target: Annotated[str, typer.Option(help="The column to predict.")],
+    target: Annotated[str, typer.Option(help="The column to predict, or several: a,b.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the model.")],
     model: Annotated[
         str,
@@ -76,12 +76,13 @@ def fit(
         dates=split_list(dates) or None,
         levels=split_list(levels) or None,
     )
-    table, y, notes = _known_rows(*take_target(read_table(data), target, split_list(levels)))
+    table, y, targets = take_targets(read_table(data), target, split_list(levels))
+    table, y, notes = _known_rows(table, y, targets)
     held_out = None
     if hold_out:
         held_out = output.with_name(f"{output.stem}-held-out.csv")
         aside, table, y = _divide(table, y, hold_out, seed)
-    table, weights = _without(table, split_list(drop), weight, target)
+    table, weights = _without(table, split_list(drop), weight, targets)
     _fit_shown(estimator, table, y, weights, f"Fitting {model} to {len(y):,} rows")
     notes += _decisions(estimator, target)
     if held_out is not None:
@@ -108,7 +109,7 @@ def _check_options(seed: int, hold_out: float, output: Path) -> None:
         raise IsADirectoryError(f"{output} is a folder; name a file in it.")
 
 
-def _fit_shown(estimator: Any, table: pd.DataFrame, y: pd.Series, weights: Any, text: str) -> None:
+def _fit_shown(estimator: Any, table: pd.DataFrame, y: Any, weights: Any, text: str) -> None:
     """Fit, and show how far it is and how long it will still take, where the model knows that."""
     inner = estimator.estimator
     if "verbose" not in inner.get_params():
@@ -121,12 +122,15 @@ def _fit_shown(estimator: Any, table: pd.DataFrame, y: pd.Series, weights: Any, 
     estimator.estimator_.set_params(verbose=False)
 
 
-def _known_rows(table: pd.DataFrame, y: pd.Series) -> tuple[pd.DataFrame, pd.Series, list[str]]:
-    """Return the rows whose target is known, and a note on the others."""
-    known = y.notna()
+def _known_rows(
+    table: pd.DataFrame, y: Any, targets: list[str]
+) -> tuple[pd.DataFrame, Any, list[str]]:
+    """Return the rows whose targets are known, and a note on the others."""
+    known = y.notna() if len(targets) == 1 else y.notna().all(axis=1)
     if known.all():
         return table, y, []
-    note = f"{int((~known).sum())} rows without {str(y.name)!r} are left out."
+    names = " or ".join(map(repr, targets))
+    note = f"{int((~known).sum())} rows without {names} are left out."
     return table[known], y[known], [note]
 
 
@@ -141,19 +145,20 @@ def _decisions(estimator: Any, target: str) -> list[str]:
         for name, sign in preparation.signs_.items()
     ]
     if hasattr(estimator, "target_kind_"):
-        notes.append(f"The target {target!r} is {describe(estimator)}.")
+        what = f"target {target!r} is" if isinstance(estimator.target_kind_, str) else "targets are"
+        notes.append(f"The {what} {describe(estimator)}.")
     return notes
 
 
 def _without(
-    table: pd.DataFrame, drop: list[str], weight: str | None, target: str
+    table: pd.DataFrame, drop: list[str], weight: str | None, targets: list[str]
 ) -> tuple[pd.DataFrame, pd.Series | None]:
     """Return the table without some columns, and the weights."""
     unused = [*drop, *([weight] if weight else [])]
     for name in unused:
-        if name == target:
+        if name in targets:
             raise ValueError(
-                f"{name!r} is the target; it can be neither dropped nor used as weights."
+                f"{name!r} is a target; it can be neither dropped nor used as weights."
             )
         find_column(table, name, "to drop")
     weights = None if weight is None else _numbers(table[weight])
@@ -161,8 +166,8 @@ def _without(
 
 
 def _divide(
-    table: pd.DataFrame, y: pd.Series, share: float, seed: int
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.Series]:
+    table: pd.DataFrame, y: Any, share: float, seed: int
+) -> tuple[pd.DataFrame, pd.DataFrame, Any]:
     """Return a random share of the rows, with their targets, and the others."""
     import numpy as np
 
@@ -174,7 +179,8 @@ def _divide(
             "learn from; choose another share."
         )
     chosen, rest = np.sort(order[:cut]), np.sort(order[cut:])
-    aside = table.iloc[chosen].assign(**{str(y.name): y.iloc[chosen]})
+    outcomes = y.to_frame() if y.ndim == 1 else y
+    aside = table.iloc[chosen].assign(**{str(n): outcomes[n].iloc[chosen] for n in outcomes})
     return aside, table.iloc[rest], y.iloc[rest]
 
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from mcdensity.distribution import ConditionalDistribution
+    from mcdensity.distribution import ConditionalDistribution, JointDistribution
 
 __all__ = ["predict"]
 
 # Rows predicted at a time: few enough for their grids to fit in some hundred megabytes.
-_BLOCK = 20_000
+_BLOCK, _JOINT_BLOCK = 20_000, 200
 
 
 def predict(
@@ -63,6 +63,7 @@ def predict(
     import numpy as np
     import pandas as pd
 
+    from mcdensity.distribution import JointDistribution
     from mcdensity.tables import read_table, write_table
 
     wanted = _Wanted.of(quantiles, interval, above, density_grid, samples)
@@ -74,11 +75,16 @@ def predict(
     X, rng = features_of(estimator, table), np.random.default_rng(seed)
     parts = []
     with working("Predicting", total=len(table)) as advance:
-        for start in range(0, len(table), _BLOCK):
-            rows = slice(start, min(start + _BLOCK, len(table)))
+        size = _JOINT_BLOCK if hasattr(estimator, "links_") else _BLOCK
+        for start in range(0, len(table), size):
+            rows = slice(start, min(start + size, len(table)))
             distribution = estimator.predict_distribution(X[rows])
             levels = getattr(estimator, "levels", None)
-            parts.append(pd.DataFrame(wanted.columns(distribution, rng, levels)))
+            if isinstance(distribution, JointDistribution):
+                columns = wanted.columns_of_each(distribution, rng)
+            else:
+                columns = wanted.columns(distribution, rng, levels)
+            parts.append(pd.DataFrame(columns))
             advance(rows.stop - rows.start)
     result = pd.concat(parts, ignore_index=True)
     _check_predictions(result, as_json)
@@ -122,6 +128,31 @@ class _Wanted:
             raise ValueError(f"--samples must not be negative, got {samples}.")
         return cls(q, coverages, split_numbers(above, "--above"), _grid(density_grid), samples)
 
+    def columns_of_each(self, d: JointDistribution, rng: np.random.Generator) -> dict[str, Any]:
+        """Return the columns of several targets, which begin with their names."""
+        if self.grid:
+            raise ValueError("--density-grid is for one target; use --samples.")
+        out: dict[str, Any] = {}
+        nothing_asked = not any(vars(self).values())
+        q = [0.05, 0.5, 0.95] if nothing_asked else self.quantiles
+        mean = d.mean() if nothing_asked else None
+        for j, name in enumerate(d.names):
+            one = d.marginal(j)
+            if mean is not None:
+                out[f"{name}_mean"] = mean[:, j]
+            if q:
+                numbers = zip(q, one.ppf_grid(q).T, strict=True)
+                out |= {f"{name}_q{_digits(v)}": c for v, c in numbers}
+            for c in self.coverages:
+                low, high = f"{name}_lower_{100 * c:g}", f"{name}_upper_{100 * c:g}"
+                out[low], out[high] = one.interval(c).T
+            out |= {f"{name}_above_{v:g}": one.sf(v) for v in self.above}
+        if self.samples:
+            drawn = d.sample(self.samples, rng)
+            for j, name in enumerate(d.names):
+                out |= {f"{name}_sample_{i + 1}": drawn[:, i, j] for i in range(self.samples)}
+        return out
+
     def columns(
         self, d: ConditionalDistribution, rng: np.random.Generator, levels: list[str] | None = None
     ) -> dict[str, Any]:
@@ -150,6 +181,11 @@ class _Wanted:
             drawn = d.sample(self.samples, rng)
             out |= {f"sample_{i + 1}": drawn[:, i] for i in range(self.samples)}
         return out
+
+
+def _digits(level: float) -> str:
+    """Digits of a probability: 05, 50, 025."""
+    return f"{level:g}".partition(".")[2].ljust(2, "0")
 
 
 def _check_predictions(result: pd.DataFrame, as_json: bool) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Data", "Json", "Model", "Target", "features_of", "find_column", "load_model", "read_held_out",
-    "split_list", "split_numbers", "take_target", "working",
+    "split_list", "split_numbers", "take_target", "take_targets", "working",
 ]  # fmt: skip
 
 Model = Annotated[Path, typer.Argument(help="A model file, from `mcdensity fit`.")]
@@ -86,6 +86,27 @@ def take_target(
     return table.drop(columns=name), y.astype(float)
 
 
+def take_targets(
+    table: pd.DataFrame, names: str, levels: list[str] | None = None
+) -> tuple[pd.DataFrame, Any, list[str]]:
+    """Return the other columns, one target or a table of several, and their names."""
+    several = [names] if names in table.columns else split_list(names)
+    if len(several) < 2:
+        return *take_target(table, names, levels), [names]
+    if levels:
+        raise ValueError("--levels is for one target; turn texts into numbers first.")
+    if len(set(several)) < len(several):
+        raise ValueError(f"--target names a column twice, got {names!r}.")
+    for name in several:
+        find_column(table, name, "a target")
+    columns = {}
+    for name in several:
+        table, columns[name] = take_target(table, name)
+    import pandas as pd
+
+    return table, pd.DataFrame(columns), several
+
+
 def load_model(path: Path) -> ConditionalEstimator:
     """Load a model file."""
     from mcdensity.persistence import load
@@ -119,6 +140,12 @@ def read_held_out(model: Path, data: Path, target: str | None) -> tuple[Any, Any
     from mcdensity.tables import read_table
 
     table, estimator = read_table(data), load_model(model)
+    if hasattr(estimator, "links_"):
+        raise ValueError(
+            f"{model} is a model of several targets ({', '.join(estimator.target_names_)}); this "
+            "command is for one. Use `mcdensity predict`, or the scores of mcdensity.metrics, such "
+            "as energy_score."
+        )
     name = target or getattr(estimator, "target_", None)
     if name is None:
         raise ValueError("The model does not know the name of its target; give --target.")

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from scipy.stats import qmc
 
-from mcdensity._validation import as_generator, check_integer
+from mcdensity._validation import as_generator, check_integer, column_number
 from mcdensity.distribution.base import Array, Distribution
 from mcdensity.distribution.grid import GridDistribution
 from mcdensity.distribution.pooled import pooled
 from mcdensity.distribution.univariate import ConditionalDistribution
 
-__all__ = ["JointDistribution", "Link", "Probability", "column_number"]
+__all__ = ["JointDistribution", "Link", "Probability", "refuse_joint"]
 
 # Draws of the columns before it that a marginal is the mean over; draws for moments, for levels of
 # regions and for what is conditioned on a later column. Powers of two: points of Sobol's sequence.
@@ -426,17 +426,13 @@ class JointDistribution(Distribution):
         return "".join(f"{cell:>{5 if i == 0 else 14}}" for i, cell in enumerate(row))
 
 
-def column_number(column: int | str, names: Sequence[str]) -> int:
-    """Return the number of a target that is named, or numbered."""
-    if isinstance(column, str):
-        if column in names:
-            return list(names).index(column)
-        raise ValueError(f"There is no target {column!r}; choose from {', '.join(names)}.")
-    if isinstance(column, bool) or not isinstance(column, int | np.integer):
-        raise TypeError(f"A target is given by its name or its number, got {column!r}.")
-    if not -len(names) <= column < len(names):
-        raise ValueError(f"There is no target {column}; there are {len(names)}, numbered from 0.")
-    return int(column) % len(names)
+def refuse_joint(distribution: Any, what: str) -> None:
+    """Say that something is for one target."""
+    if isinstance(distribution, JointDistribution):
+        raise TypeError(
+            f"{what} is for models of one target; this one has {', '.join(distribution.names)}. "
+            "Fit a model of one of them, or use distribution.marginal(column)."
+        )
 
 
 def _points(count: int, order: Sequence[int]) -> Array:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mcdensity._validation import check_integer
 from mcdensity.distribution import ConditionalDistribution, MixedDistribution
+from mcdensity.distribution.joint import refuse_joint
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.plotting._drawing import ORANGE, new_axes, one_per_row
 
@@ -49,6 +50,7 @@ def plot_heatmap(
     """
     values, rows = sweep(X, feature, n_points)
     distribution = estimator.predict_distribution(rows)
+    refuse_joint(distribution, "This picture")
     low, high = float(distribution.ppf(0.005).min()), float(distribution.ppf(0.995).max())
     grid, density, what = _image(distribution, low, high)
     ax = new_axes(ax)

@@ -15,6 +15,7 @@ from mcdensity import metrics
 from mcdensity._numbers import readable
 from mcdensity._validation import as_generator
 from mcdensity.distribution import ConditionalDistribution
+from mcdensity.distribution.joint import refuse_joint
 from mcdensity.estimator import ConditionalEstimator
 
 __all__ = ["Evaluation", "evaluate"]
@@ -140,6 +141,7 @@ def evaluate(
     if len(outcomes) < 2:
         raise ValueError(f"y has {len(outcomes)} rows; at least 2 are needed to say anything.")
     distribution = estimator.predict_distribution(X)
+    refuse_joint(distribution, "A report")
     if len(distribution) != len(outcomes):
         raise ValueError(f"X has {len(distribution)} rows and y has {len(outcomes)}.")
     density = estimator.logpdf(X, outcomes)
