@@ -392,6 +392,11 @@ def test_metrics(normal):
     one = np.random.default_rng(0).normal(size=(1, 4000, 1))
     exact = metrics.crps(ScipyDistribution(stats.norm, np.zeros((1, 1)), np.ones((1, 1))), [0.3])
     assert abs(metrics.energy_score(one, [[0.3]]) - exact) < 0.02
+    law = ScipyDistribution(stats.norm, np.zeros((1, 1)), np.full((1, 1), 2.0))
+    assert abs(metrics.energy_score(law, [0.6], n_samples=4000) - 2 * exact) < 0.04
+    assert np.isclose(metrics.dawid_sebastiani(law, [2.0]), np.log(4) + 1, atol=0.01)
+    with pytest.raises(ValueError, match="there is only one"):
+        metrics.variogram_score(law, [0.6])
     with pytest.raises(TypeError, match="comes first"):
         metrics.crps([0.3], law)
 

@@ -158,7 +158,7 @@ def _without(
     for name in unused:
         if name in targets:
             raise ValueError(
-                f"{name!r} is a target; it can be neither dropped nor used as weights."
+                f"{name!r} is the target; it can be neither dropped nor used as weights."
             )
         find_column(table, name, "to drop")
     weights = None if weight is None else _numbers(table[weight])

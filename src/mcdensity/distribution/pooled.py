@@ -43,7 +43,7 @@ class PooledDistribution(ConditionalDistribution):
     >>> two = ScipyDistribution(stats.norm, loc=np.array([[-3.0], [3.0]]), scale=np.ones((2, 1)))
     >>> law = PooledDistribution(two, np.array([[0.25, 0.75]]))
     >>> law.mean(), law.cdf(0).round(3)
-    (array([1.5]), array([0.25]))
+    (array([1.5]), array([0.251]))
     """
 
     def __init__(self, laws: ConditionalDistribution, weights: Array) -> None:

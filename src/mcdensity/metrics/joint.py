@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mcdensity._validation import as_generator, check_integer
-from mcdensity.distribution import JointDistribution
+from mcdensity.distribution import ConditionalDistribution, Distribution, JointDistribution
 from mcdensity.metrics._inputs import average
 
 __all__ = ["c2st", "dawid_sebastiani", "energy_score", "variogram_score"]
@@ -21,7 +21,7 @@ _FOLDS = 5
 
 
 def energy_score(
-    distribution: JointDistribution | ArrayLike,
+    distribution: Distribution | ArrayLike,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
     *,
@@ -34,9 +34,9 @@ def energy_score(
 
     Parameters
     ----------
-    distribution : JointDistribution or array-like of shape (n, m, k)
+    distribution : JointDistribution, ConditionalDistribution or array-like of shape (n, m, k)
         The laws, or m draws of each.
-    y : array-like of shape (n, k)
+    y : array-like of shape (n, k), or (n,) for one target
         Outcomes.
     sample_weight : array-like of shape (n,), optional
     n_samples : int, default 200
@@ -67,7 +67,7 @@ def energy_score(
 
 
 def variogram_score(
-    distribution: JointDistribution | ArrayLike,
+    distribution: Distribution | ArrayLike,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
     *,
@@ -94,6 +94,8 @@ def variogram_score(
     if not power > 0:
         raise ValueError(f"power must be positive, got {power!r}.")
     draws, outcomes = _draws(distribution, y, n_samples, random_state)
+    if draws.shape[2] < 2:
+        raise ValueError("variogram_score compares targets with each other; there is only one.")
     first, second = np.triu_indices(draws.shape[2], 1)
     own = np.abs(outcomes[:, first] - outcomes[:, second]) ** power
     expected = (np.abs(draws[..., first] - draws[..., second]) ** power).mean(axis=1)
@@ -101,7 +103,7 @@ def variogram_score(
 
 
 def dawid_sebastiani(
-    distribution: JointDistribution,
+    distribution: JointDistribution | ConditionalDistribution,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
 ) -> float:
@@ -113,12 +115,16 @@ def dawid_sebastiani(
 
     Parameters
     ----------
-    distribution : JointDistribution
-    y : array-like of shape (n, k)
+    distribution : JointDistribution or ConditionalDistribution
+    y : array-like of shape (n, k) or (n,)
     sample_weight : array-like of shape (n,), optional
     """
-    outcomes = _outcomes(y, len(distribution), distribution.n_targets)
-    mean, cov = distribution._moments()
+    if isinstance(distribution, ConditionalDistribution):
+        mean, cov = distribution.mean()[:, None], distribution.var()[:, None, None]
+        y = np.asarray(y, dtype=np.float64).reshape(-1, 1)
+    else:
+        mean, cov = distribution._moments()
+    outcomes = _outcomes(y, *mean.shape)
     away = outcomes - mean
     distance = np.einsum("ni,ni->n", away, np.linalg.solve(cov, away[..., None])[..., 0])
     return average(np.linalg.slogdet(cov)[1] + distance, sample_weight)
@@ -172,11 +178,13 @@ def _outcomes(y: ArrayLike, n: int, k: int) -> Array:
 
 
 def _draws(
-    distribution: JointDistribution | ArrayLike, y: ArrayLike, n_samples: int, random_state: Any
+    distribution: Distribution | ArrayLike, y: ArrayLike, n_samples: int, random_state: Any
 ) -> tuple[Array, Array]:
     """Draws, (n, m, k), and outcomes, (n, k)."""
-    if isinstance(distribution, JointDistribution):
+    if isinstance(distribution, Distribution):
         draws = distribution.sample(check_integer("n_samples", n_samples, 2), random_state)
+        if draws.ndim == 2:  # of one target
+            draws, y = draws[..., None], np.asarray(y, dtype=np.float64).reshape(-1, 1)
     else:
         draws = np.asarray(distribution, dtype=np.float64)
     if draws.ndim != 3 or draws.shape[1] < 2:
