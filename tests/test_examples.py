@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -25,9 +26,9 @@ def test_example(path, tmp_path, monkeypatch):
 
 def test_readme_example(capsys):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     namespace: dict = {}
-    for lines, code in zip((5, 4), (blocks[0], blocks[2]), strict=True):
+    for lines, code in zip((5, 4), (blocks[0], blocks[3]), strict=True):
         exec(compile(code, "README.md", "exec"), namespace)
         assert namespace["model"].score(namespace["X_test"], namespace["y_test"]) > -5.8
         assert len(capsys.readouterr().out.splitlines()) == lines
@@ -36,6 +37,11 @@ def test_readme_example(capsys):
     namespace |= {"X": X, "visits": rng.poisson(np.exp(X[:, 0])), "X_new": X[:3]}
     exec(compile(blocks[1], "README.md", "exec"), namespace)
     assert capsys.readouterr().out.startswith("discrete (0.0, inf)")
+    heating = 20 + 5 * X[:, 0] + rng.normal(size=100)
+    cooling = heating + rng.normal(size=100)
+    namespace["Y"] = pd.DataFrame({"heating": heating, "cooling": cooling})
+    exec(compile(blocks[2], "README.md", "exec"), namespace)
+    assert namespace["law"].names == ["heating", "cooling"]
 
 
 def test_project_speaks_of_itself_alone():
