@@ -17,8 +17,10 @@ from mcdensity.benchmark.methods import COUNTS, check_method, list_methods, make
 from mcdensity.benchmark.page import build_page
 from mcdensity.benchmark.protocols import PROTOCOLS, get_protocol, run_cell
 from mcdensity.benchmark.runner import plan
+from mcdensity.benchmark.sbi import simulate
 from mcdensity.benchmark.store import FORMAT, Cell, Result, Store
 from mcdensity.benchmark.tables import summarize
+from mcdensity.datasets.simulations import SIMULATIONS
 from mcdensity.metrics import pit_ks
 
 
@@ -225,6 +227,21 @@ def test_protocols_about_sizes(monkeypatch):
         plain = run_cell(protocol, problem, "Marginal", 0, True)["metrics"]
         assert found["log_likelihood"] > plain["log_likelihood"] + 0.3
         assert found["crps"] < plain["crps"]
+
+
+def test_protocol_about_simulators(monkeypatch):
+    observed, exact = simulate("gaussian_mixture", 2, np.random.default_rng(1))
+    around = exact[:, None] + 0.7 * np.random.default_rng(2).normal(size=(2, 400, 2))
+    monkeypatch.setattr("mcdensity.benchmark.sbi.load_simulation", lambda task: (observed, around))
+    found = run_cell("sbi", "gaussian_mixture 1000", "MCD:fast", 0, True)["metrics"]
+    plain = run_cell("sbi", "gaussian_mixture 1000", "Marginal", 0, True)["metrics"]
+    assert 0.4 < found["c2st"] < plain["c2st"] - 0.05
+    for task, k in zip(SIMULATIONS, (2, 2, 10, 10, 5), strict=True):
+        x, y = simulate(task, 2000, np.random.default_rng(0))
+        assert y.shape == (2000, k)
+        assert np.isfinite(x).all()
+    with pytest.raises(ValueError, match="is no task"):
+        simulate("moons", 5, np.random.default_rng(0))
 
 
 def test_plan_respects_the_number_of_splits():

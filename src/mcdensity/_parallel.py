@@ -100,9 +100,10 @@ def in_parallel(
         threading.Thread(target=work.do, args=(run,), daemon=True) for _ in range(workers - 1)
     ]
     work.do(alone, others)
-    if work.error is None:  # an interrupt does not wait for the others
+    if work.error is None or isinstance(work.error, Exception):  # an interrupt does not wait
         for thread in others:
-            thread.join()
+            if thread.ident is not None:  # it was started
+                thread.join()
     if work.error is not None:
         raise work.error
     return work.in_order()

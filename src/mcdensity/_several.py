@@ -85,6 +85,11 @@ class SeveralTargets(ConditionalEstimator):
         **extra: Any,
     ) -> Self:
         self._validate_params()
+        if not self._normalized:
+            raise ValueError(
+                "normalize=False, the formula as it stands, is for one target; y has several "
+                "columns. Use normalize=True."
+            )
         names = names_of(y)
         Y = check_targets(y, names)
         inputs, _ = self._check_x(X, "X", Y[:, 0])
@@ -107,6 +112,7 @@ class SeveralTargets(ConditionalEstimator):
             if not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 delattr(self, name)
         self.links_, self.order_, self.target_names_ = links, order, names
+        self.missing_columns_ = None  # the links see to missing values
         for name in ("target_kind_", "support_", "atoms_", "weights_"):
             if all(hasattr(link, name) for link in links):
                 found = [getattr(links[order.index(j)], name) for j in range(len(names))]
@@ -233,9 +239,8 @@ class SeveralTargets(ConditionalEstimator):
         X : array-like of shape (n, p)
         coverage : float, default 0.9
         conformal : bool, default False
-            Whether to use what `conformalize` learned. The interval then holds a new y with at
-            least this probability, however poor the model is, as long as the new row and those
-            of `conformalize` are exchangeable: on average over all of them, not for each x.
+            Whether to use what `conformalize` learned from held-out rows: a guarantee on average
+            over exchangeable rows, however poor the model is.
         joint : bool, default False
             For several targets: whether all intervals of a row are to hold together, instead of
             each on its own.

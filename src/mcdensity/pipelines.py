@@ -25,11 +25,17 @@ from sklearn.utils.validation import check_is_fitted
 from mcdensity._delegate import DelegatingEstimator
 from mcdensity._inputs import all_or_nothing
 from mcdensity._validation import as_numbers
+from mcdensity.chain import number_of_targets
 from mcdensity.estimator import ConditionalEstimator
 
 __all__ = ["PreparedEstimator", "as_estimator"]
 
 Array = NDArray[np.float64]
+
+_ONE_TARGET = (
+    "A transformer of y is for one target, and y has several columns. Leave it out: estimators of "
+    "mcdensity standardise y themselves and answer in its own units."
+)
 
 
 def as_estimator(fitted: Any) -> ConditionalEstimator:
@@ -169,6 +175,8 @@ class PreparedEstimator(DelegatingEstimator):
         return self._take(estimator, preparation, target)
 
     def _take(self, estimator: ConditionalEstimator, preparation: Any, target: Any) -> Self:
+        if target is not None and hasattr(estimator, "links_"):
+            raise ValueError(_ONE_TARGET)
         location, scale = (0.0, 1.0) if target is None else _affine(target)
         self._adopt(estimator, location, scale)
         self.preparation_, self.target_transformer_ = preparation, target
@@ -184,6 +192,8 @@ class PreparedEstimator(DelegatingEstimator):
 
 
 def _column(name: str, y: ArrayLike) -> Array:
+    if number_of_targets(y) > 1:
+        raise ValueError(_ONE_TARGET)
     return as_numbers(name, y).reshape(-1, 1)
 
 

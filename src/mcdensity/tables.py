@@ -324,7 +324,8 @@ class TableEstimator(DelegatingEstimator):
         if extra.get("X_unlabeled") is not None:
             extra["X_unlabeled"] = preparation.transform(extra["X_unlabeled"])
         estimator = MCD() if self.estimator is None else clone(self.estimator)
-        name = getattr(y, "name", None)
+        columns: Any = getattr(y, "columns", [])
+        name = columns[0] if len(columns) == 1 else getattr(y, "name", None)
         if self.levels is not None:
             y = as_levels(y, self.levels)
             if isinstance(estimator, MCD) and estimator.target == "auto":

@@ -1,18 +1,17 @@
-"""What is run: the paper's eight tables, the fixed splits of the UCI sets, and scaling."""
+"""What is run: the paper's eight tables, the fixed splits of the UCI sets, scaling, and more."""
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
 from mcdensity.benchmark.kinds import KINDS, PEERS, run_kind
 from mcdensity.benchmark.methods import COMPARED, DISCRIMINATORS, MODERN, make_method
+from mcdensity.benchmark.protocol import Protocol
+from mcdensity.benchmark.sbi import SBI, SBI_PUBLISHED, run_sbi
 from mcdensity.benchmark.sizes import CDE39, FRONTIER, PUBLISHED, run_cde39, run_frontier
 
 __all__ = ["PROTOCOLS", "Protocol", "get_protocol", "run_cell"]
@@ -27,51 +26,6 @@ _FLOOR = 1e-6
 _TEN = tuple(name for name in COMPARED if name != "FlexCode:MLP")
 # Enough for a smooth curve of 260 pixels; the points of all curves are committed as text.
 _CURVE_POINTS = 80
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """An experiment: which problems and methods, and what running one of them means."""
-
-    name: str
-    title: str
-    metric: str
-    problems: tuple[str, ...]
-    methods: tuple[str, ...]
-    run: Callable[[str, str, int, bool], dict[str, Any]]
-    lower_is_better: bool = True
-    decimals: int = 3
-    paper: str | None = None
-    columns: dict[str, str] = field(default_factory=dict)
-    rows: dict[str, str] = field(default_factory=dict)
-    footnotes: tuple[str, ...] = ()
-    seeds: int = 5
-    limits: dict[str, int] = field(default_factory=dict)
-    time_limit: float = 600.0
-
-    def paper_numbers(self) -> dict[tuple[str, str], float]:
-        """Numbers of the paper by (problem, method), in our names."""
-        if self.paper is None:
-            return {}
-        text = resources.files("mcdensity.benchmark").joinpath(f"paper/{self.paper}").read_text()
-        table = list(csv.DictReader(text.splitlines()))
-        out = {}
-        for row in table:
-            if "kl" in row:  # one number per row, of MCD:MLP
-                out[_row_name(row), "MCD:MLP"] = float(row["kl"])
-                continue
-            first, *columns = row
-            problem = self.rows.get(row[first], row[first])
-            for column in columns:
-                out[problem, self.columns.get(column, column)] = float(row[column])
-        return out
-
-
-def _row_name(row: dict[str, str]) -> str:
-    if "m" in row:
-        return f"m={row['m']} r={row['ratio']}"
-    name = f"{row.get('construction') or row.get('strategy')} r={row['ratio']}"
-    return f"{name} n_x={row['n_x']} n_y={row['n_y']}" if "n_x" in row else name
 
 
 # What a cell does.
@@ -429,6 +383,11 @@ PROTOCOLS = {
                 "`log_likelihood` is a log-mass for counts and at atoms: it compares methods with "
                 "the same atoms only.",
             ),
+        ),
+        Protocol(
+            "sbi", "C2ST of parameters given what a simulator produced, by the number of pairs",
+            "c2st", SBI, ("MCD", "MDN", "NF", "NNKCDE"), run_sbi, seeds=3, time_limit=3600.0,
+            footnotes=SBI_PUBLISHED,
         ),
     )
 }  # fmt: skip
