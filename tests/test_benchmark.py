@@ -12,8 +12,9 @@ from browser import ask
 from mcdensity._files import write_file
 from mcdensity.benchmark.claims import this_process
 from mcdensity.benchmark.export import export, read_results
+from mcdensity.benchmark.joint_data import LinearGaussian, true_law
 from mcdensity.benchmark.kinds import KINDS, NotForThisTargetError, run_kind, simulated_kind
-from mcdensity.benchmark.methods import COUNTS, check_method, list_methods, make_method
+from mcdensity.benchmark.methods import COUNTS, SEVERAL, check_method, list_methods, make_method
 from mcdensity.benchmark.page import build_page
 from mcdensity.benchmark.protocols import PROTOCOLS, get_protocol, run_cell
 from mcdensity.benchmark.runner import plan
@@ -22,6 +23,7 @@ from mcdensity.benchmark.store import FORMAT, Cell, Result, Store
 from mcdensity.benchmark.tables import summarize
 from mcdensity.datasets.simulations import SIMULATIONS
 from mcdensity.metrics import pit_ks
+from samples import COVARIANCE, SLOPES, exact_logpdf
 
 
 def result(problem="EconDensity", method="MDN", seed=0, value=1.0, status="done", **more):
@@ -147,8 +149,8 @@ def test_methods():
     assert check_method("mcd:mlp") == "MCD:MLP"
     assert len(list_methods()) == len(set(list_methods()))
     for name in list_methods():
-        if name in COUNTS:
-            with pytest.raises(ValueError, match="law of counts"):
+        if name in (*COUNTS, *SEVERAL):
+            with pytest.raises(ValueError, match=r"only the protocol (target-kinds|joint-data)"):
                 make_method(name, 0)
         else:
             assert hasattr(make_method(name, 0, quick=True), "fit")
@@ -242,6 +244,37 @@ def test_protocol_about_simulators(monkeypatch):
         assert np.isfinite(x).all()
     with pytest.raises(ValueError, match="is no task"):
         simulate("moons", 5, np.random.default_rng(0))
+
+
+def test_protocol_about_joint_data():
+    found = {
+        method: run_cell("joint-data", "Banana", method, 0, True)["metrics"]
+        for method in ("MCD:fast", "Independent", "LinearGaussian")
+    }
+    assert found["MCD:fast"]["log_likelihood"] > found["Independent"]["log_likelihood"] + 0.05
+    for metrics in found.values():
+        assert metrics["kl"] > 0
+        assert 0 < metrics["energy"] < 3
+
+
+def test_true_laws_of_joint_data_integrate_to_one():
+    X = np.random.default_rng(0).normal(size=(1, 4))
+    at = np.linspace(-9, 9, 61)
+    for problem, k in (("Banana", 2), ("Normal3", 3)):
+        points = np.stack(np.meshgrid(*[at if k == 3 else np.linspace(-9, 30, 400)] * k), -1)
+        points = points.reshape(-1, k)
+        step = (18 / 60) ** 3 if k == 3 else (39 / 399) ** 2
+        total = np.exp(true_law(problem, np.repeat(X, len(points), axis=0), points)).sum() * step
+        assert np.isclose(total, 1, atol=1e-3)
+
+
+def test_a_linear_gaussian_is_exact_on_lines():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 2))
+    Y = X @ SLOPES + rng.normal(size=(3000, 3)) @ np.linalg.cholesky(COVARIANCE).T
+    model = LinearGaussian().fit(X[:2000], Y[:2000])
+    exact = exact_logpdf(X[2000:] @ SLOPES, COVARIANCE, Y[2000:]).mean()
+    assert abs(model.score(X[2000:], Y[2000:]) - exact) < 0.01
 
 
 def test_plan_respects_the_number_of_splits():

@@ -431,13 +431,22 @@ def test_several_targets(tmp_path, monkeypatch, capsys):
     assert {"price_lower_80", "weight_upper_80", "weight_sample_3"} <= set(found.columns)
     assert np.corrcoef(found["price_sample_1"], found["weight_sample_1"])[0, 1] > 0.8
     wrong = [
-        (["report", str(model), str(held_out), "-o", "r.html"], "for one"),
-        (["evaluate", str(model), str(held_out)], "for one"),
-        (["plot", str(model), str(held_out), "-o", str(tmp_path / "p.png")], "one target"),
+        (["plot", str(model), str(held_out), "--kind", "fan"], "choose from pairs, contours"),
+        (["plot", str(model), str(held_out), "--rows", "1,2"], "the joint law of one row"),
         (["predict", str(model), str(held_out), "--density-grid", "0,1"], "for one target"),
         (["fit", str(data), "--target", "price,prise", "-o", str(model)], "did you mean 'price'"),
         (["fit", str(data), "--target", "price,price", "-o", str(model)], "a column twice"),
     ]
+    report = tmp_path / "r.html"
+    assert leave(["report", str(model), str(held_out), "-o", str(report)], monkeypatch) == 0
+    assert "How they belong together" in report.read_text()
+    assert leave(["evaluate", str(model), str(held_out)], monkeypatch) == 0
+    assert "joint log-likelihood" in capsys.readouterr().out
+    for kind in ("pairs", "contours"):
+        picture = tmp_path / f"{kind}.png"
+        options = ["--kind", kind, "-o", str(picture)]
+        assert leave(["plot", str(model), str(held_out), *options], monkeypatch) == 0
+        assert picture.stat().st_size > 5000
     for arguments, message in wrong:
         assert leave(arguments, monkeypatch) == 1
         assert message in capsys.readouterr().err.replace("\n", " ")

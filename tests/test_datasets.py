@@ -326,7 +326,7 @@ def test_splits_are_downloaded_too(server, cache, monkeypatch):
 
 def test_names():
     names = datasets.list_datasets()
-    assert len(names) == 22
+    assert len(names) == 23
     assert load_dataset("inverse_sinusoid").description.name == "InverseSinusoid"
     with pytest.raises(ValueError, match=r"'bston' is not known; choose from .*BostonHousing"):
         load_dataset("bston")

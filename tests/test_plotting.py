@@ -156,3 +156,64 @@ def test_counts_are_bars_and_atoms_are_stems(ax):
         third = Figure(layout="constrained").subplots()
         drawn(plotting.plot_heatmap(model, x, 0, ax=third))
         assert third.get_title().startswith("probability" if model is counts else "density beside")
+
+
+@pytest.fixture(scope="module")
+def joint():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 1))
+    a = x[:, 0] + rng.normal(size=200)
+    table = pd.DataFrame({"a": a, "b": -0.8 * a + 0.5 * rng.normal(size=200)})
+    table["count"] = rng.poisson(np.exp(0.5 + 0.3 * x[:, 0]))
+    options = {"random_state": 0, "joint": "chain"}
+    two = MCD("quadratic", support=(None, None), **options).fit(x, table[["a", "b"]])
+    three = MCD("quadratic", **options).fit(x, table)
+    return two.predict_distribution(x[:3]), three.predict_distribution(x[:3])
+
+
+def test_contours_hold_what_they_say(ax, joint):
+    law, _ = joint
+    background = np.random.default_rng(0).normal(size=(50, 2))
+    plotting.plot_contours(law, [0.5, -0.5], row=1, background=background, geographic=True, ax=ax)
+    texts = [t.get_text() for t in drawn(ax).get_legend().get_texts()]
+    assert texts == ["90 % region", "50 % region", "outcome"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("a", "b")
+    assert np.isclose(
+        ax.get_aspect(), 1 / np.cos(np.radians(np.median(law.sample(999, 1)[1, :, 1]))), atol=1e-3
+    )
+    draws = law.sample(2000, 5)[1]
+    regions = [c for c in ax.collections if c.get_label().startswith("_") and len(c.get_paths())]
+    shares = [
+        np.mean(sum(p.contains_points(draws) for p in c.get_paths()) % 2) for c in regions[1:]
+    ]
+    np.testing.assert_allclose(shares, [0.9, 0.5], atol=0.04)
+
+
+def test_pairs(joint):
+    two, three = joint
+    axes = plotting.plot_pairs(three, [0.0, 0.0, 2.0], figure=Figure(figsize=(7, 7)))
+    assert axes.shape == (3, 3)
+    assert not axes[0, 2].get_visible()
+    assert [ax.get_xlabel() for ax in axes[2]] == ["a", "b", "count"]
+    assert len(axes[2, 2].patches) > 3  # bars
+    assert axes[1, 0].collections  # regions
+    drawn(axes[0, 0])
+    flipped = plotting.plot_contours(two, columns=("b", "a"), ax=Figure().subplots())
+    assert flipped.get_xlabel() == "b"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: plotting.plot_contours(D), "must be a JointDistribution"),
+        (lambda d: plotting.plot_contours(d, row=3), "has 3 rows"),
+        (lambda d: plotting.plot_contours(d, columns=("a", "a")), "two different targets"),
+        (lambda d: plotting.plot_contours(d, columns=("a", "c")), "'c'"),
+        (lambda d: plotting.plot_contours(d, [1.0]), "y must be the outcome of the row, 2 numbers"),
+        (lambda d: plotting.plot_contours(d, background=[1.0]), r"must be of shape \(m, 2\)"),
+        (lambda d: plotting.plot_pairs(d, coverages=(2,)), "coverage"),
+    ],
+)
+def test_mistakes_with_joint_laws(joint, call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(joint[0])

@@ -10,7 +10,7 @@ from browser import ask
 from mcdensity import MCD, TableEstimator, metrics
 from mcdensity.distribution import GaussianMixtureDistribution
 from mcdensity.estimator import ConditionalEstimator
-from mcdensity.report import build_report, evaluate, write_report
+from mcdensity.report import build_report, evaluate, evaluate_joint, write_report
 from mcdensity.target import TargetSpace
 
 RNG = np.random.default_rng(0)
@@ -162,3 +162,43 @@ def test_reports_on_counts_and_atoms(tmp_path):
         low, high = found.chance(0.5)
         assert low < found.nominal[0.5] < high
         assert found.gain > 0
+
+
+def test_report_of_several_targets(tmp_path):
+    target = pd.DataFrame({"price": Y, "<b>size": 0.5 * Y + NOISE + RNG.normal(size=600)})
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    model = TableEstimator(
+        MCD("quadratic", random_state=0, joint="chain", support=(None, None))
+    ).fit(table[:400], target[:400])
+    new, outcomes = table[400:460].reset_index(drop=True), target[400:460].reset_index(drop=True)
+    result = write_report(model, new, outcomes, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "price, &lt;b&gt;size: report on held-out rows" in text
+    assert "<b>size" not in text
+    assert "How they belong together" in text
+    assert np.isclose(result.log_likelihood, model.logpdf(new, outcomes).mean())
+    assert list(result.targets) == ["price", "<b>size"]
+    law = model.predict_distribution(new)
+    assert np.isclose(
+        result.targets["price"].crps, metrics.crps(law.marginal(0), outcomes["price"])
+    )
+    assert result.dependence > 0.3
+    assert 0.8 < result.coverage[0.9] <= 1
+    assert result.correlation[0, 1] > 0.5
+    # The columns may come in another order.
+    again = evaluate_joint(model, new, outcomes[["<b>size", "price"]])
+    assert np.isclose(again.targets["price"].mae, result.targets["price"].mae)
+    assert again.as_dict()["targets"]["price"]["n_rows"] == 60
+    with pytest.raises(ValueError, match="at least 2"):
+        evaluate_joint(model, new[:1], outcomes[:1])
+    with pytest.raises(TypeError, match="is for models of one target"):
+        evaluate(model, new, outcomes["price"])
+
+
+def test_warnings_about_several_targets():
+    target = np.column_stack([Y, 0.5 * Y + NOISE])
+    model = MCD("quadratic", random_state=0, joint="chain", support=(None, None))
+    model.fit(X[:400], target[:400] * 0.5)  # too small, and too narrow
+    found = evaluate_joint(model, X[400:], target[400:])
+    assert any(text.startswith("y0: Intervals are too narrow") for text in found.warnings)
+    assert any("regions of all targets together are too narrow" in t for t in found.warnings)

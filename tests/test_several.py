@@ -13,7 +13,7 @@ from mcdensity.metrics import get_scorer
 from mcdensity.pipelines import PreparedEstimator
 from samples import COVARIANCE, SLOPES, exact_logpdf
 
-LINE = {"target": "continuous", "support": (None, None)}
+LINE = {"target": "continuous", "support": (None, None), "joint": "chain"}
 
 
 def table(n=400, seed=0):
@@ -133,7 +133,7 @@ def test_counts_beside_a_density():
 
 def test_an_order_that_is_given(model):
     X, Y = table()
-    other = MCD("quadratic", random_state=0, joint=[2, 0, 1], **LINE).fit(X, Y)
+    other = MCD("quadratic", random_state=0, **(LINE | {"joint": [2, 0, 1]})).fit(X, Y)
     assert other.order_ == [2, 0, 1]
     X, Y = table(500, seed=5)
     assert abs(other.score(X, Y) - model.score(X, Y)) < 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -28,7 +29,12 @@ __all__ = ["SeveralTargets"]
 Array = NDArray[np.float64]
 
 # Rows whose laws are worked on at once, and draws by which simultaneous intervals are found.
-_ROWS, _DRAWS = 128, 512
+_ROWS, _DRAWS = 128, 256
+# What a fit of several targets leaves, beside what one of one target does.
+_OF_SEVERAL = (
+    "links_", "order_", "target_names_", "joint_way_", "joint_scores_", "contrast_",
+    "effective_draws_",
+)  # fmt: skip
 
 
 class SeveralTargets(ConditionalEstimator):
@@ -41,6 +47,9 @@ class SeveralTargets(ConditionalEstimator):
     order_ : list of int
         The number of the target that each link is the model of.
     target_names_ : list of str
+    joint_way_ : {"chain", "contrast"}
+    joint_scores_ : dict
+        Held-out log-likelihoods of the ways that were tried.
     """
 
     links_: list[Any]
@@ -67,7 +76,7 @@ class SeveralTargets(ConditionalEstimator):
         if number_of_targets(y) < 2:
             if isinstance(getattr(self, "target", None), list | tuple):
                 raise ValueError(f"target={self.target!r} has kinds of several columns; y has one.")
-            for name in ("links_", "order_", "target_names_"):
+            for name in _OF_SEVERAL:
                 self.__dict__.pop(name, None)
             if getattr(y, "ndim", 1) == 2:
                 y = y.iloc[:, 0] if hasattr(y, "iloc") else np.asanyarray(y)[:, 0]
@@ -98,26 +107,86 @@ class SeveralTargets(ConditionalEstimator):
             inputs, Y = inputs[kept], check_targets(Y[kept], names)
             if extra.get("groups") is not None:
                 extra["groups"] = np.asarray(extra["groups"])[kept]
-        order = check_order(getattr(self, "joint", "auto"), names)
         if y_marginal is not None:
-            more = as_columns("y_marginal", y_marginal, len(names))
-            extra["y_marginal"] = more[:, order[0]]
+            extra["y_marginal"] = as_columns("y_marginal", y_marginal, len(names))
+        self.missing_columns_ = None  # the links see to missing values
         if extra.get("X_unlabeled") is not None:
             extra["X_unlabeled"] = self._check_x(extra["X_unlabeled"], "X_unlabeled")
         given = {name: value for name, value in extra.items() if value is not None}
         inputs = self._link_inputs(inputs)
-        model = self._link_model()
-        links = fit_links(model, inputs, Y, weight, order, self._settings(names), **given)
+        model, settings = self._link_model(), self._settings(names)
+        way, order, scores = self._choose(inputs, Y, weight, names, settings, given)
+        contrast = None
+        if way == "contrast":
+            links, contrast = self._fit_contrast(inputs, Y, weight, order, settings, given)
+        else:
+            if "y_marginal" in given:
+                given["y_marginal"] = given["y_marginal"][:, order[0]]
+            links = fit_links(model, inputs, Y, weight, order, settings, **given)
         for name in [name for name in vars(self) if name.endswith("_")]:
             if not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 delattr(self, name)
         self.links_, self.order_, self.target_names_ = links, order, names
+        self.joint_way_, self.joint_scores_ = way, scores
+        if contrast is not None:
+            self.contrast_ = contrast
+            self._warn_of_few_draws(inputs)
         self.missing_columns_ = None  # the links see to missing values
         for name in ("target_kind_", "support_", "atoms_", "weights_"):
             if all(hasattr(link, name) for link in links):
                 found = [getattr(links[order.index(j)], name) for j in range(len(names))]
                 setattr(self, name, found)
         return self
+
+    def _choose(
+        self,
+        X: Array,
+        Y: Array,
+        weight: Array | None,
+        names: list[str],
+        settings: list[dict[str, Any]],
+        given: dict[str, Any],
+    ) -> tuple[str, list[int], dict[str, float]]:
+        """Return "chain" or "contrast", the order of a chain, and scores of a trial."""
+        from mcdensity._joint_choice import choose_way
+
+        joint = getattr(self, "joint", "chain")
+        if joint == "contrast":
+            return joint, check_order("chain", names), {}
+        if joint == "auto" and not given and self.effort != "fast" and self.time_budget is None:
+            way, order, scores = choose_way(self, X, Y, weight, settings)
+            keys = [", ".join(names[j] for j in one) or "contrast" for one in scores]
+            return way, order, dict(zip(keys, scores.values(), strict=True))
+        return "chain", check_order(joint, names), {}
+
+    def _fit_contrast(
+        self,
+        X: Array,
+        Y: Array,
+        weight: Array | None,
+        order: list[int],
+        settings: list[dict[str, Any]],
+        given: dict[str, Any],
+    ) -> tuple[list[Any], Any]:
+        """Return the links of the law of y alone, and the ratio of the law given x to it."""
+        from mcdensity.contrasted import JointContrast, fit_common_law
+
+        links = fit_common_law(self, Y, weight, order, settings)
+        return links, JointContrast.of(self).fit(X, Y, weight, links, order, **given)
+
+    def _warn_of_few_draws(self, X: Array) -> None:
+        from mcdensity.contrasted import LEAST_DRAWS
+
+        some = X[np.linspace(0, len(X) - 1, min(len(X), _ROWS)).astype(np.intp)]
+        law = self.contrast_.law(some, self.links_, self.order_, self.target_names_)
+        self.effective_draws_ = float(np.median(law.effective_draws()))
+        if self.effective_draws_ < LEAST_DRAWS:
+            warnings.warn(
+                f"joint='contrast': of the draws of y alone only {self.effective_draws_:.0f} count "
+                "for a row in the middle, too few to normalise its law. Use joint='chain'.",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _link_model(self) -> Any:
         """Return an estimator whose copies become the links."""
@@ -139,6 +208,8 @@ class SeveralTargets(ConditionalEstimator):
         return self._link_inputs(self._check_x(X, "X"))
 
     def _joint_law(self, X: Array) -> JointDistribution:
+        if hasattr(self, "contrast_"):
+            return self.contrast_.law(X, self.links_, self.order_, self.target_names_)
         links = [EstimatorLink(link) for link in self.links_]
         return JointDistribution(links, X, self.order_, self.target_names_)
 

@@ -24,6 +24,7 @@ __all__ = [
     "check_order",
     "check_targets",
     "fit_links",
+    "fit_steps",
     "names_of",
     "number_of_targets",
     "settings_of",
@@ -178,27 +179,39 @@ def fit_links(
     **extra
         For the fit of the first link, whose features are x alone.
     """
+    steps = [(j, tuple(order[:place])) for place, j in enumerate(order)]
+    return fit_steps(model, X, Y, sample_weight, steps, settings, **extra)
+
+
+def fit_steps(
+    model: Any,
+    X: Array,
+    Y: Array,
+    sample_weight: Array | None,
+    steps: Sequence[tuple[int, tuple[int, ...]]],
+    settings: Sequence[dict[str, Any]],
+    **extra: Any,
+) -> list[Any]:
+    """Fit models of targets, each given x and some others: `steps` has their numbers."""
     rng = as_generator(getattr(model, "random_state", None))
-    seeds = rng.integers(2**31 - 1, size=len(order)).tolist()
+    seeds = rng.integers(2**31 - 1, size=len(steps)).tolist()
     parameters = model.get_params(deep=False)
     budget = parameters.get("time_budget")
     workers = worker_count(parameters.get("n_jobs", 1)) if budget is None else 1
     if not _is_known_everywhere(model):
         workers = 1
-    own: dict[str, Any] = {"joint": "auto", "n_jobs": max(1, workers // len(order))}
+    own: dict[str, Any] = {"joint": "auto", "n_jobs": max(1, workers // len(steps))}
     if workers == 1:
         own.pop("n_jobs")
     if budget is not None:
-        own["time_budget"] = budget / len(order)
+        own["time_budget"] = budget / len(steps)
     links = []
-    for place, j in enumerate(order):
-        mine = own | {"random_state": seeds[place]} | settings[j]
+    for (j, before), seed in zip(steps, seeds, strict=True):
+        mine = own | {"random_state": seed} | settings[j]
         known = {name: value for name, value in mine.items() if name in parameters}
-        links.append(clone(model, safe=False).set_params(**known))
-    fit = partial(_fit_link, X, Y, sample_weight, list(order), extra)
-    return in_parallel(
-        fit, list(enumerate(links)), workers, processes=len(X) >= _MANY_ROWS and workers > 1
-    )
+        links.append((j, before, clone(model, safe=False).set_params(**known)))
+    fit = partial(_fit_link, X, Y, sample_weight, extra)
+    return in_parallel(fit, links, workers, processes=len(X) >= _MANY_ROWS and workers > 1)
 
 
 def _is_known_everywhere(model: Any) -> bool:
@@ -219,10 +232,9 @@ def _fit_link(
     X: Array,
     Y: Array,
     sample_weight: Array | None,
-    order: list[int],
     extra: dict[str, Any],
-    item: tuple[int, Any],
+    step: tuple[int, tuple[int, ...], Any],
 ) -> Any:
-    place, link = item
-    inputs = np.hstack([X, Y[:, order[:place]]])
-    return link.fit(inputs, Y[:, order[place]], sample_weight, **(extra if place == 0 else {}))
+    j, before, link = step
+    inputs = np.hstack([X, Y[:, list(before)]])
+    return link.fit(inputs, Y[:, j], sample_weight, **({} if before else extra))

@@ -102,10 +102,13 @@ class MCD(Distillable, SeveralTargets):
         Bounds (low, high) of y, either of which may be None; no mass lies beyond. By default they
         are detected: 0 if no target is negative, 0 and 1 if all lie between, and an end of the
         range that many rows share. ``(None, None)`` is unbounded.
-    joint : {"auto", "chain"} or sequence of str or int, default "auto"
-        How several targets, a y of k columns, are learned together: as a chain, the first given x,
-        the second given x and the first, and so on. A sequence of names or numbers of the columns
-        is the order of the chain. `target` and `support` may then be lists, one entry per column.
+    joint : {"auto", "chain", "contrast"} or sequence of str or int, default "auto"
+        How several targets, a y of k columns, are learned together: "chain", the first given x, the
+        second given x and the first, and so on; or "contrast", by pairs with y in R^k, the
+        discriminator ("mlp" where it is none) times a law of y alone. "auto" tries pairs and
+        several orders of the columns on some of the rows; a sequence of names or numbers of the
+        columns is the order of the chain. `target` and `support` may then be lists, one entry per
+        column.
 
     Attributes
     ----------
@@ -121,9 +124,10 @@ class MCD(Distillable, SeveralTargets):
     target_kind_ : str
         "continuous", "discrete" or "mixed". Of several targets this and `support_`, `atoms_` and
         `weights_` are lists.
-    links_, order_, target_names_ : list
+    links_, order_, target_names_, joint_way_, joint_scores_
         Of several targets: the model of each given those before it, the number of the target that
-        each is the model of, and the names of the targets.
+        each is the model of, the names of the targets, "chain" or "contrast", and what a trial of
+        these and of orders found.
     support_ : tuple of float
         Bounds of y, infinite where there is none.
     atoms_ : ndarray
@@ -177,7 +181,7 @@ class MCD(Distillable, SeveralTargets):
         ],
         "target": [StrOptions({"auto", "continuous", "discrete", "mixed"}), list, tuple],
         "support": [object],
-        "joint": [StrOptions({"auto", "chain"}), list, tuple],
+        "joint": [StrOptions({"auto", "chain", "contrast"}), list, tuple],
     }
 
     def __init__(

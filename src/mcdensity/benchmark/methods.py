@@ -13,6 +13,7 @@ __all__ = [
     "COUNTS",
     "DISCRIMINATORS",
     "MODERN",
+    "SEVERAL",
     "check_method",
     "list_methods",
     "make_method",
@@ -37,6 +38,8 @@ COMPARED = {
 MODERN = ("NGBoost", "QuantileForest", "Treeffuser", "CatBoostUncertainty")
 # Laws of counts, for the protocol `target-kinds` alone.
 COUNTS = ("Poisson", "NegativeBinomial", "ZeroInflatedPoisson")
+# Laws of several targets, for the protocol `joint-data` alone.
+SEVERAL = ("Independent", "LinearGaussian")
 DISCRIMINATORS = {
     "MCD": "auto",
     "MCD:MLP": "mlp",
@@ -67,7 +70,7 @@ _FEW_TREES = {"n_estimators": 30}
 
 def list_methods() -> list[str]:
     """Return the names of all methods."""
-    return [*DISCRIMINATORS, *EFFORTS, "MCD:MLP:set", *COMPARED, *MODERN, *COUNTS]
+    return [*DISCRIMINATORS, *EFFORTS, "MCD:MLP:set", *COMPARED, *MODERN, *COUNTS, *SEVERAL]
 
 
 def check_method(name: str) -> str:
@@ -125,6 +128,8 @@ def make_method(name: str, seed: int, quick: bool = False, **mcd: Any) -> Any:
         return modern.MODERN[name](seed, quick)
     if name in COUNTS:
         raise ValueError(f"{name} is a law of counts; only the protocol target-kinds uses it.")
+    if name in SEVERAL:
+        raise ValueError(f"{name} is for several targets; only the protocol joint-data uses it.")
     if name in EFFORTS:
         return make_method("MCD", seed, quick, effort=EFFORTS[name], **mcd)
     if name in DISCRIMINATORS or name == "MCD:MLP:set":

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mcdensity.benchmark.joint_data import JOINT_DATA, JOINT_METHODS, run_joint
 from mcdensity.benchmark.kinds import KINDS, PEERS, run_kind
 from mcdensity.benchmark.methods import COMPARED, DISCRIMINATORS, MODERN, make_method
 from mcdensity.benchmark.protocol import Protocol
@@ -388,6 +389,15 @@ PROTOCOLS = {
             "sbi", "C2ST of parameters given what a simulator produced, by the number of pairs",
             "c2st", SBI, ("MCD", "MDN", "NF", "NNKCDE"), run_sbi, seeds=3, time_limit=3600.0,
             footnotes=SBI_PUBLISHED,
+        ),
+        Protocol(
+            "joint-data", "Log-likelihood of several targets at once, nats per row",
+            "log_likelihood", JOINT_DATA, JOINT_METHODS, run_joint, lower_is_better=False,
+            footnotes=(
+                "5000 rows to fit, 2000 new ones. NYCTaxi: where a trip ends; SDSSColours: four "
+                "colours of a galaxy given its magnitude and redshift; Normal3 and Banana are "
+                "simulated, `kl` is the divergence from the truth.",
+            ),
         ),
     )
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,12 +21,20 @@ from mcdensity.cli.shared import (
 __all__ = ["plot"]
 
 _KINDS = ("densities", "hpd", "fan", "heatmap", "pit", "calibration")
+# Of several targets.
+_JOINT_KINDS = ("pairs", "contours")
 
 
 def plot(
     model: Model,
     data: Data,
-    kind: Annotated[str, typer.Option(help=f"One of {', '.join(_KINDS)}.")] = "densities",
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(_KINDS)}; of several targets {', '.join(_JOINT_KINDS)}. By "
+            "default the first."
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="A picture: .png, .svg or .pdf.")
     ] = Path("plot.png"),
@@ -42,16 +50,27 @@ def plot(
     from matplotlib.figure import Figure
 
     from mcdensity import plotting
-    from mcdensity._files import replacing
     from mcdensity.tables import nearest, read_table
 
-    if kind not in _KINDS:
+    known = (*_KINDS, *_JOINT_KINDS)
+    if kind is not None and kind not in known:
         raise ValueError(
-            f"--kind {kind!r} is not known{nearest(kind, _KINDS)}; choose from {', '.join(_KINDS)}."
+            f"--kind {kind!r} is not known{nearest(kind, known)}; choose from {', '.join(known)}."
         )
     if output.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ValueError(f"{output} must end in .png, .svg or .pdf.")
     table, estimator = read_table(data), load_model(model)
+    several = hasattr(estimator, "links_")
+    choices = _JOINT_KINDS if several else _KINDS
+    kind = kind or choices[0]
+    if kind not in choices:
+        what = "several targets" if several else "one target"
+        raise ValueError(
+            f"--kind {kind} is not for a model of {what}; choose from {', '.join(choices)}."
+        )
+    if several:
+        _plot_joint(estimator, table, kind, rows, output)
+        return
     name = target or getattr(estimator, "target_", None)
     y = None
     if name in table.columns:
@@ -75,9 +94,6 @@ def plot(
             if wrong:
                 raise ValueError(f"--rows: there is no row {wrong[0]}; the table has {len(table)}.")
             d = estimator.predict_distribution(X.iloc[chosen] if hasattr(X, "iloc") else X[chosen])
-            from mcdensity.distribution.joint import refuse_joint
-
-            refuse_joint(d, "`plot`")
             outcomes = None if y is None else y[chosen]
             labels = [f"row {r}" for r in chosen]
             if kind in ("densities", "hpd"):
@@ -87,6 +103,39 @@ def plot(
     axis = {"densities": "x", "hpd": "x", "fan": "y", "heatmap": "y"}.get(kind)
     if axis and name:
         ax.set(**{f"{axis}label": name})
+    _save(figure, output)
+
+
+def _save(figure: Any, output: Path) -> None:
+    from mcdensity._files import replacing
+
     with replacing(output) as temporary:
         figure.savefig(temporary, dpi=150, format=output.suffix[1:].lower())
     typer.echo(f"Picture: {output}")
+
+
+def _plot_joint(estimator: Any, table: Any, kind: str, rows: str | None, output: Path) -> None:
+    """Draw the joint law of one row."""
+    from matplotlib.figure import Figure
+
+    from mcdensity import plotting
+
+    chosen = [int(r) for r in split_numbers(rows, "--rows")] or [0]
+    if len(chosen) > 1 or not 0 <= chosen[0] < len(table):
+        raise ValueError(
+            f"--rows: the joint law of one row is drawn; name one of 0 to {len(table) - 1}."
+        )
+    names, outcome = estimator.target_names_, None
+    known = [name for name in names if name in table.columns]
+    if len(known) == len(names):
+        outcome = table[names].iloc[chosen[0]].to_numpy(float)
+    X = features_of(estimator, table.drop(columns=known))
+    with working(f"Drawing {kind}"):
+        d = estimator.predict_distribution(X.iloc[chosen] if hasattr(X, "iloc") else X[chosen])
+        side = 2.2 * len(names) + 1 if kind == "pairs" else 6
+        figure = Figure(figsize=(side, side), layout="constrained")
+        if kind == "pairs":
+            plotting.plot_pairs(d, outcome, figure=figure)
+        else:
+            plotting.plot_contours(d, outcome, ax=figure.subplots())
+    _save(figure, output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,15 +15,27 @@ __all__ = ["evaluate", "info", "report"]
 
 def evaluate(model: Model, data: Data, target: Target = None, as_json: Json = False) -> None:
     """Measure a model on held-out rows: log-likelihood, CRPS, coverage, calibration."""
-    from mcdensity.report import evaluate as measure
+    from mcdensity import report
 
     estimator, X, y = read_held_out(model, data, target)
+    several = hasattr(estimator, "links_")
     with working(f"Evaluating {len(y):,} rows"):
-        result = measure(estimator, X, y)
+        result: Any = (report.evaluate_joint if several else report.evaluate)(estimator, X, y)
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
         return
-    numbers = (
+    for name, value in _joint_numbers(result) if several else _numbers(result):
+        typer.echo(f"{name:36} {value}")
+    where = "in the joint {:.0%} region" if several else "in the {:.0%} interval"
+    for level, share in result.coverage.items():
+        low, high = result.chance(level)
+        typer.echo(f"{where.format(level):36} {share:.1%} (by chance {low:.1%} to {high:.1%})")
+    for warning in result.warnings:
+        typer.secho(f"Warning: {warning}", fg=typer.colors.YELLOW)
+
+
+def _numbers(result: Any) -> list[tuple[str, str]]:
+    return [
         ("rows", f"{result.n_rows:,}"),
         ("log-likelihood", f"{result.log_likelihood:.4f} (± {result.log_likelihood_error:.4f})"),
         ("  above that of y alone", f"{result.gain:+.4f}"),
@@ -31,16 +43,19 @@ def evaluate(model: Model, data: Data, target: Target = None, as_json: Json = Fa
         ("mean absolute error of the median", f"{result.mae:.5g}"),
         ("root mean square error of the mean", f"{result.rmse:.5g}"),
         ("PIT uniform, p", f"{result.pit_p_value:.3g}"),
-    )
-    for name, value in numbers:
-        typer.echo(f"{name:36} {value}")
-    for level, share in result.coverage.items():
-        low, high = result.chance(level)
-        typer.echo(
-            f"{f'in the {level:.0%} interval':36} {share:.1%} (by chance {low:.1%} to {high:.1%})"
-        )
-    for warning in result.warnings:
-        typer.secho(f"Warning: {warning}", fg=typer.colors.YELLOW)
+    ]
+
+
+def _joint_numbers(result: Any) -> list[tuple[str, str]]:
+    error = f"(± {result.log_likelihood_error:.4f})"
+    return [
+        ("rows", f"{result.n_rows:,}"),
+        ("joint log-likelihood", f"{result.log_likelihood:.4f} {error}"),
+        ("  from knowing all together", f"{result.dependence:+.4f}"),
+        ("energy score (units of spread)", f"{result.energy:.5g}"),
+        *((f"CRPS of {name}", f"{e.crps:.5g}") for name, e in result.targets.items()),
+        ("in 90 % intervals that hold together", f"{result.simultaneous:.1%}"),
+    ]
 
 
 def report(

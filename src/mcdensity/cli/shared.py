@@ -140,21 +140,17 @@ def read_held_out(model: Path, data: Path, target: str | None) -> tuple[Any, Any
     from mcdensity.tables import read_table
 
     table, estimator = read_table(data), load_model(model)
-    if hasattr(estimator, "links_"):
-        raise ValueError(
-            f"{model} is a model of several targets ({', '.join(estimator.target_names_)}); this "
-            "command is for one. Use `mcdensity predict`, or the scores of mcdensity.metrics, such "
-            "as energy_score."
-        )
     name = target or getattr(estimator, "target_", None)
     if name is None:
         raise ValueError("The model does not know the name of its target; give --target.")
     levels = getattr(estimator, "levels", None)
-    table, y = take_target(table, name, levels)
-    known = y.notna()
+    table, y, several = take_targets(table, name, levels)
+    known = y.notna() if len(several) < 2 else y.notna().all(axis=1)
     if not known.all():
         typer.echo(f"{int((~known).sum())} rows without {name!r} are left out.", err=True)
         table, y = table[known], y[known]
     table = table.reset_index(drop=True)
-    outcomes = as_levels(y, levels) if levels else y.to_numpy()
-    return estimator, features_of(estimator, table), outcomes
+    X = features_of(estimator, table)
+    if len(several) > 1:
+        return estimator, X, y.reset_index(drop=True)
+    return estimator, X, as_levels(y, levels) if levels else y.to_numpy()

@@ -72,6 +72,7 @@ def load_dataset(name: str) -> Dataset:
     -------
     Dataset
         With the fields X (a DataFrame), y, and description: source, citation, licence, defects.
+        The y of "NYCTaxi" has two columns, longitude and latitude.
 
     Examples
     --------
@@ -268,22 +269,28 @@ def _toy(description: Description) -> Dataset:
 
 
 def _taxi(table: pd.DataFrame, description: Description) -> Dataset:
-    """Keep plausible trips, and turn the time of the pick-up into points on circles."""
+    """Keep plausible trips, and turn the time of the pick-up into points on circles.
+
+    Of both ends together all trips with coordinates are kept, and the passengers are a feature.
+    """
     pandas = require("pandas", "data")
     start, stop = (
         pandas.to_datetime(table[f"{end}_datetime"], format="%Y-%m-%d %H:%M:%S")
         for end in ("pickup", "dropoff")
     )
     seconds = (stop - start).dt.total_seconds()
-    keep = seconds.between(*_SECONDS)
-    for end in ("pickup", "dropoff"):
-        for name, limits in zip(("longitude", "latitude"), _CITY, strict=True):
-            keep &= table[f"{end}_{name}"].between(*limits)
-    distance = np.hypot(
-        table["dropoff_longitude"] - table["pickup_longitude"],
-        table["dropoff_latitude"] - table["pickup_latitude"],
-    )
-    keep &= distance > _LEAST_DISTANCE
+    ends = [f"{end}_{name}" for end in ("pickup", "dropoff") for name in ("longitude", "latitude")]
+    both = description.name == "NYCTaxi"
+    keep = (table[ends] != 0).all(axis=1)
+    if not both:
+        keep &= seconds.between(*_SECONDS)
+        for name, limits in zip(ends, 2 * _CITY, strict=True):
+            keep &= table[name].between(*limits)
+        distance = np.hypot(
+            table["dropoff_longitude"] - table["pickup_longitude"],
+            table["dropoff_latitude"] - table["pickup_latitude"],
+        )
+        keep &= distance > _LEAST_DISTANCE
     day = (start.dt.hour * 3600 + start.dt.minute * 60 + start.dt.second) / 86400
     week = (start.dt.day_of_week + day) / 7
     features: dict[str, Any] = {
@@ -292,6 +299,8 @@ def _taxi(table: pd.DataFrame, description: Description) -> Dataset:
         **{f"{f.__name__}_time_of_day": f(2 * np.pi * day) for f in (np.sin, np.cos)},
         **{f"{f.__name__}_day_of_week": f(2 * np.pi * week) for f in (np.sin, np.cos)},
     }
+    column: Any = f"dropoff_{description.name.removeprefix('NYCTaxi').lower()}"
+    if both:
+        features["passengers"], column = table["passenger_count"], ends[2:]
     X = pandas.DataFrame(features)[keep].reset_index(drop=True)
-    column = f"dropoff_{description.name.removeprefix('NYCTaxi').lower()}"
     return Dataset(X, table.loc[keep, column].to_numpy(np.float64), description)

@@ -232,6 +232,11 @@ DESCRIPTIONS = {
             "Trips with coordinates outside the city, shorter than 0.00316 degrees, or outside 30 "
             "s to 3 h are dropped.",
         )),
+        ("nyc_taxi", Description(
+            "NYCTaxi", "longitude and latitude of the drop-off of a taxi trip, March 2016",
+            "NYC Taxi and Limousine Commission", "NYC TLC: Trip record data, 2016",
+            "NYC open data", "Trips without coordinates are dropped; some are far out.",
+        )),
         ("power", Description(
             "Power", "electrical output of a power plant, MW", "UCI, data set 294",
             "Tufekci: Prediction of full load electrical power output, 2014", _CC_BY,

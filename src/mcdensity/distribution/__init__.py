@@ -8,6 +8,7 @@ from mcdensity.distribution.mixed import MixedDistribution
 from mcdensity.distribution.mixture import GaussianMixtureDistribution
 from mcdensity.distribution.pooled import PooledDistribution
 from mcdensity.distribution.scipy import ScipyDistribution
+from mcdensity.distribution.tilted import TiltedDistribution
 from mcdensity.distribution.univariate import ConditionalDistribution, check_coverage
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "PooledDistribution",
     "Reference",
     "ScipyDistribution",
+    "TiltedDistribution",
     "check_coverage",
 ]

@@ -8,30 +8,25 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
-from scipy.stats import qmc
 
 from mcdensity._validation import as_generator, check_integer, column_number
 from mcdensity.distribution.base import Array, Distribution
 from mcdensity.distribution.grid import GridDistribution
-from mcdensity.distribution.pooled import pooled
+from mcdensity.distribution.pooled import fixed_points, of_draws, pooled, resampled, within
 from mcdensity.distribution.univariate import ConditionalDistribution
 
 __all__ = ["JointDistribution", "Link", "Probability", "refuse_joint"]
 
 # Draws of the columns before it that a marginal is the mean over; draws for moments, for levels of
 # regions and for what is conditioned on a later column. Powers of two: points of Sobol's sequence.
-_DRAWS_OF_MARGINAL, _DRAWS_OF_MOMENTS, _DRAWS_OF_LEVEL, _DRAWS_TO_WEIGH = 64, 512, 1024, 2048
+_DRAWS_OF_MARGINAL, _DRAWS_OF_MOMENTS, _DRAWS_OF_LEVEL, _DRAWS_TO_WEIGH = 64, 128, 256, 2048
 # Rows with draws that are worked on at once.
 _BLOCK = 1 << 16
 # Numbers that samples may have: 4 GB.
 _MOST_NUMBERS = 1 << 29
-# Uniform numbers stay away from 0 and 1, where quantiles may be infinite.
-_LEAST = 1e-12
 # Levels of quantiles, and how many of them, a grid starts from.
 _LEVELS = np.concatenate([[1e-6, 1e-4], np.linspace(0.001, 0.999, 301), [1 - 1e-4, 1 - 1e-6]])
 _KNOTS = 400
-# Bandwidth of kernels on weighted draws, in units of n^(-1/5) standard deviations.
-_SILVERMAN = 0.9
 
 
 class Link(Protocol):
@@ -139,22 +134,28 @@ class JointDistribution(Distribution):
     def _log_density(self, points: Array) -> Array:
         """Log-density of the free and the given targets together, (n, m)."""
         n, m, _ = points.shape
-        full = np.empty((n, m, len(self._order)))
-        full[..., self._free] = points
-        for j, value in self._given.items():
-            full[..., j] = value[:, None]
-        flat = full.reshape(n * m, -1)
+        flat = self._complete(points).reshape(n * m, -1)
         rows, total = np.repeat(self._X, m, axis=0), np.zeros(n * m)
         for place, (link, j) in enumerate(zip(self._links, self._order, strict=True)):
             before = flat[:, self._order[:place]]
             total += link.logpdf(np.hstack([rows, before]), flat[:, j])
         return total.reshape(n, m)
 
+    def _complete(self, points: Array) -> Array:
+        """Points of all targets, the given ones too."""
+        if not self._given:
+            return points
+        full = np.empty((*points.shape[:2], len(self._order)))
+        full[..., self._free] = points
+        for j, value in self._given.items():
+            full[..., j] = value[:, None]
+        return full
+
     def _log_total(self) -> Array:
         """Log-density of the given targets, (n,)."""
         if not self._given:
             return np.zeros(len(self))
-        weight = self._walk(_points(_DRAWS_TO_WEIGH, self._order), self._last_given() + 1)[1]
+        weight = self._walk(self._points(_DRAWS_TO_WEIGH), self._last_given() + 1)[1]
         return logsumexp(weight, axis=1) - np.log(weight.shape[1])
 
     # Draws.
@@ -208,14 +209,28 @@ class JointDistribution(Distribution):
             y[some] = flat.reshape(-1, m, y.shape[2])
         return y, weight
 
+    def _points(self, count: int) -> Array:
+        return fixed_points(count, len(self._order))
+
     def _weighted_draws(self, count: int) -> tuple[Array, Array]:
         """Draws of the free targets, (n, m, k), and weights that sum to one, (n, m)."""
-        y, weight = self._walk(_points(count, self._order))
+        y, weight = self._walk(self._points(count))
         weight = np.exp(weight - logsumexp(weight, axis=1, keepdims=True))
-        return y[..., self._free], weight
+        return (y[..., self._free] if self._given else y), weight
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
         """Draw `n_samples` points from each row's law, shape (n, n_samples, k)."""
+        n_samples = self._check_size(n_samples)
+        rng = as_generator(random_state)
+        weighted = self._needs_weights()
+        count = max(_DRAWS_TO_WEIGH, 4 * n_samples) if weighted else n_samples
+        uniform = within(rng.random((len(self), count, len(self._order))))
+        y, weight = self._walk(uniform)
+        if not weighted:
+            return y[..., self._free]
+        return resampled(y, weight, n_samples, rng)[..., self._free]
+
+    def _check_size(self, n_samples: int) -> int:
         n_samples = check_integer("n_samples", n_samples)
         numbers = len(self) * n_samples * len(self._order)
         if numbers > _MOST_NUMBERS:
@@ -223,18 +238,7 @@ class JointDistribution(Distribution):
                 f"n_samples={n_samples:,} points of {len(self._order)} targets for {len(self):,} "
                 f"rows need {8 * numbers / 1e9:.0f} GB; ask for fewer at a time, or for fewer rows."
             )
-        rng = as_generator(random_state)
-        weighted = self._needs_weights()
-        count = max(_DRAWS_TO_WEIGH, 4 * n_samples) if weighted else n_samples
-        uniform = np.clip(rng.random((len(self), count, len(self._order))), _LEAST, 1 - _LEAST)
-        y, weight = self._walk(uniform)
-        if not weighted:
-            return y[..., self._free]
-        share = np.exp(weight - weight.max(axis=1, keepdims=True)).cumsum(axis=1)
-        place = np.sort(rng.random((len(self), n_samples)), axis=1) * share[:, -1:]
-        chosen = [np.searchsorted(s, p) for s, p in zip(share, place, strict=True)]
-        found = np.stack([row[rng.permutation(c)] for row, c in zip(y, chosen, strict=True)])
-        return found[..., self._free]
+        return n_samples
 
     # Laws of some of the targets.
 
@@ -251,7 +255,7 @@ class JointDistribution(Distribution):
             return link.laws(self._X)
         if all(i in self._given for i in self._order[:place]):
             return link.laws(np.hstack([self._X, *self._columns_given(place)]))
-        draws, weight = self._walk(_points(_DRAWS_OF_MARGINAL, self._order), place)
+        draws, weight = self._walk(self._points(_DRAWS_OF_MARGINAL), place)
         m = weight.shape[1]
         before = draws[..., self._order[:place]].reshape(len(self) * m, -1)
         laws = link.laws(np.hstack([np.repeat(self._X, m, axis=0), before]))
@@ -282,16 +286,15 @@ class JointDistribution(Distribution):
         return GridDistribution.from_log_density(posterior, knots, len(self))
 
     def _of_weighted_draws(self, j: int) -> ConditionalDistribution:
-        """Kernels at weighted draws of a target."""
-        from mcdensity.distribution.mixture import GaussianMixtureDistribution
-
+        """The law of a target by weighted draws of it."""
+        one = self._law_of(j)
         draws, weight = self._weighted_draws(_DRAWS_TO_WEIGH)
-        value = draws[..., self._free.index(j)]
-        mean = (weight * value).sum(axis=1, keepdims=True)
-        spread = np.sqrt((weight * (value - mean) ** 2).sum(axis=1, keepdims=True))
-        effective = 1 / (weight**2).sum(axis=1, keepdims=True)
-        width = np.maximum(_SILVERMAN * spread * effective**-0.2, 1e-9 * (1 + np.abs(mean)))
-        return GaussianMixtureDistribution(weight, value, np.broadcast_to(width, value.shape))
+        return of_draws(draws[..., self._free.index(j)], weight, one.atoms, one.is_discrete)
+
+    def _law_of(self, j: int) -> ConditionalDistribution:
+        """Some law of a target, which tells its kind."""
+        place = self._order.index(j)
+        return self._links[place].laws(np.hstack([self._X[:1], np.zeros((1, place))]))
 
     def conditional(
         self, values: Mapping[int | str, ArrayLike]
@@ -341,14 +344,16 @@ class JointDistribution(Distribution):
 
     def _moments(self) -> tuple[Array, Array]:
         """Means and covariances, with those of each link's law in the place of draws of it."""
-        y, weight = self._walk(_points(_DRAWS_OF_MOMENTS, self._order))
-        n, m, k = y.shape
-        weight = np.exp(weight - logsumexp(weight, axis=1, keepdims=True))
         if self._needs_weights():
-            y = y[..., self._free]
+            y, weight = self._weighted_draws(_DRAWS_TO_WEIGH)
             mean = np.einsum("nm,nmj->nj", weight, y)
             away = y - mean[:, None]
             return mean, np.einsum("nm,nmi,nmj->nij", weight, away, away)
+        # Of the last target its law is all that is needed.
+        stop = len(self._order) - (self._order[-1] not in self._given)
+        y, weight = self._walk(self._points(_DRAWS_OF_MOMENTS), stop)
+        n, m, k = y.shape
+        weight = np.exp(weight - logsumexp(weight, axis=1, keepdims=True))
         expected, variance = y.copy(), np.zeros(y.shape)
         rows, flat = np.repeat(self._X, m, axis=0), y.reshape(n * m, k)
         for place, (link, j) in enumerate(zip(self._links, self._order, strict=True)):
@@ -433,9 +438,3 @@ def refuse_joint(distribution: Any, what: str) -> None:
             f"{what} is for models of one target; this one has {', '.join(distribution.names)}. "
             "Fit a model of one of them, or use distribution.marginal(column)."
         )
-
-
-def _points(count: int, order: Sequence[int]) -> Array:
-    """Points of Sobol's sequence, always the same ones, (count, links)."""
-    found = qmc.Sobol(len(order), scramble=True, seed=0).random(count)
-    return np.clip(found, _LEAST, 1 - _LEAST)

@@ -9,20 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
+from scipy.stats import qmc
 
 from mcdensity.distribution.base import Array
 from mcdensity.distribution.discrete import DiscreteDistribution
 from mcdensity.distribution.grid import GridDistribution, resolved
 from mcdensity.distribution.mixed import MixedDistribution
+from mcdensity.distribution.mixture import GaussianMixtureDistribution
 from mcdensity.distribution.univariate import ConditionalDistribution
 
-__all__ = ["PooledDistribution", "pooled"]
+__all__ = ["PooledDistribution", "fixed_points", "of_draws", "pooled", "resampled", "within"]
 
 # Levels of quantiles of the laws that a grid of their mixture starts from, and how many of them.
 _LEVELS = (1e-6, 1e-3, 0.02, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.98, 1 - 1e-3, 1 - 1e-6)
 _KNOTS = 200
 # The least weight of a law of which atoms take all.
 _LEAST_SHARE = 1e-12
+# Bandwidth of kernels on weighted draws, in units of n^(-1/5) standard deviations.
+_SILVERMAN = 0.9
+_LEAST_LEVEL = 1e-12
 
 
 class PooledDistribution(ConditionalDistribution):
@@ -137,3 +142,48 @@ def pooled(laws: ConditionalDistribution, weights: Array) -> ConditionalDistribu
         rest = PooledDistribution(laws.rest, of_rest)
         return MixedDistribution(laws.atoms, mean(laws.masses), rest)
     return PooledDistribution(laws, weights)
+
+
+def of_draws(draws: Array, weights: Array, atoms: Array, discrete: bool) -> ConditionalDistribution:
+    """Return laws of weighted draws: masses at the atoms, normal kernels at the others.
+
+    Parameters
+    ----------
+    draws, weights : ndarray of shape (n, m)
+        The weights of a row sum to one.
+    atoms : ndarray of shape (a,)
+        Values with a mass of their own.
+    discrete : bool
+        Whether there are no others.
+    """
+    at = draws[:, None, :] == atoms[:, None]
+    masses = np.einsum("nm,nam->na", weights, at)
+    if discrete:
+        return DiscreteDistribution(atoms, masses)
+    rest = np.where(at.any(axis=1), _LEAST_SHARE, weights)
+    rest = rest / rest.sum(axis=1, keepdims=True)
+    mean = (rest * draws).sum(axis=1, keepdims=True)
+    spread = np.sqrt((rest * (draws - mean) ** 2).sum(axis=1, keepdims=True))
+    effective = 1 / (rest**2).sum(axis=1, keepdims=True)
+    width = np.maximum(_SILVERMAN * spread * effective**-0.2, 1e-9 * (1 + np.abs(mean)))
+    kernels = GaussianMixtureDistribution(rest, draws, np.broadcast_to(width, draws.shape))
+    return MixedDistribution(atoms, masses, kernels) if len(atoms) else kernels
+
+
+def resampled(draws: Array, log_weight: Array, n_samples: int, rng: np.random.Generator) -> Array:
+    """Choose of each row's draws, (n, m, k), by their weights, (n, m); shape (n, n_samples, k)."""
+    share = np.exp(log_weight - log_weight.max(axis=1, keepdims=True)).cumsum(axis=1)
+    place = np.sort(rng.random((len(draws), n_samples)), axis=1) * share[:, -1:]
+    chosen = [np.searchsorted(s, p) for s, p in zip(share, place, strict=True)]
+    return np.stack([row[rng.permutation(c)] for row, c in zip(draws, chosen, strict=True)])
+
+
+def fixed_points(count: int, dimension: int) -> Array:
+    """Points of Sobol's sequence, always the same ones, (count, dimension)."""
+    found = qmc.Sobol(dimension, scramble=True, seed=0).random(count)
+    return within(found)
+
+
+def within(uniform: Array) -> Array:
+    """Keep uniform numbers away from 0 and 1, where quantiles may be infinite."""
+    return np.clip(uniform, _LEAST_LEVEL, 1 - _LEAST_LEVEL)

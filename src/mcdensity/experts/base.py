@@ -401,4 +401,6 @@ class ConditionedPortfolio(Conditioned):
         else:
             value = self._pool.relative(y, log_marginal, rows)
             total = self._log_total if rows is None else self._log_total[rows]
-        return np.logaddexp(np.log1p(-self._rest) + value - total, np.log(self._rest))
+        with np.errstate(divide="ignore"):  # of nothing but the marginal
+            share = np.log1p(-self._rest)
+        return np.logaddexp(share + value - total, np.log(self._rest))

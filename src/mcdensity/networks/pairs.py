@@ -136,27 +136,37 @@ class TrainingPairs:
             row_weight = self.row_weight[chosen]
             self.pool_weight = np.ones(len(contrast.y_pool))
             self.pool_weight[: len(self.row_weight)] = self.row_weight
-        self.targets = contrast.y_pool[:, 0]
+        self.targets = contrast.y_pool
         self.validation_weight = torch.as_tensor(
             row_weight, dtype=torch.float32, device=self.device
         )
 
     def evaluate(self, module: nn.Module, quantiles: int) -> Tensor:
-        """Logits of held-out rows at their own y and at quantiles of y, (members, rows, 1 + G)."""
+        """Logits of held-out rows at their own y and at quantiles of y, (members, rows, 1 + G).
+
+        Several targets have no quantiles; some of those that were seen stand for them.
+        """
         level = (np.arange(quantiles) + 0.5) / quantiles
-        return self._logits(module, weighted_quantile(self.targets, level, self.pool_weight))
+        if self.targets.shape[1] == 1:
+            points = weighted_quantile(self.targets[:, 0], level, self.pool_weight)
+        else:
+            place = np.arange(len(self.targets), dtype=np.float64)
+            chosen = weighted_quantile(place, level, self.pool_weight)
+            points = self.targets[np.rint(chosen).astype(np.intp)]
+        return self._logits(module, points)
 
     def _logits(self, module: nn.Module, points: NDArray[np.float64]) -> Tensor:
         """Logits of held-out rows at their own y and at points, (members, rows, 1 + G)."""
         grid = torch.as_tensor(points, dtype=torch.float32, device=self.device)
-        x, own = self.validation_x, self.validation_y  # (members, rows, p), (members, rows, 1)
-        y = torch.cat([own, grid.expand(*own.shape[:2], -1)], dim=-1)
+        x, own = self.validation_x, self.validation_y  # (members, rows, p), (members, rows, k)
+        grid = grid.reshape(-1, own.shape[2])
+        y = torch.cat([own[:, :, None], grid.expand(*own.shape[:2], -1, -1)], dim=2)
         rows = max(1, (1 << 15) // y.shape[2])
         parts = []
         for i in range(0, x.shape[1], rows):
             some = slice(i, i + rows)
             wide = x[:, some, None].expand(-1, -1, y.shape[2], -1)
-            pairs = torch.cat([wide, y[:, some, :, None]], dim=-1)
+            pairs = torch.cat([wide, y[:, some]], dim=-1)
             parts.append(module(pairs.flatten(1, 2)).reshape(pairs.shape[:3]))
         return torch.cat(parts, dim=1)
 

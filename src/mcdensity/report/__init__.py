@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -16,13 +14,21 @@ from numpy.typing import ArrayLike
 from mcdensity import plotting
 from mcdensity._files import write_file
 from mcdensity._numbers import readable
-from mcdensity._validation import require
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.plotting.features import feature_column
+from mcdensity.report import page
 from mcdensity.report.diagnosis import Evaluation, evaluate
+from mcdensity.report.joint import JointEvaluation, evaluate_joint, joint_facts, joint_parts
 from mcdensity.target_kind import describe
 
-__all__ = ["Evaluation", "build_report", "evaluate", "write_report"]
+__all__ = [
+    "Evaluation",
+    "JointEvaluation",
+    "build_report",
+    "evaluate",
+    "evaluate_joint",
+    "write_report",
+]
 
 # Central intervals in the table of coverages.
 _LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -36,7 +42,7 @@ def write_report(
     y: ArrayLike,
     path: str | Path,
     **options: Any,
-) -> Evaluation:
+) -> Evaluation | JointEvaluation:
     """Write a report to a file and return the numbers in it; see `build_report`."""
     text, evaluation = build_report(estimator, X, y, **options)
     write_file(path, text)
@@ -52,19 +58,20 @@ def build_report(
     n_features: int = 4,
     random_state: Any = 0,
     progress: Callable[[str], None] | None = None,
-) -> tuple[str, Evaluation]:
+) -> tuple[str, Evaluation | JointEvaluation]:
     """Build a report on held-out rows as HTML.
 
     What was fitted, how good the distributions are (log-likelihood, CRPS, coverage, PIT,
     calibration), the best and the worst predicted rows, how the density changes with the main
-    features, and warnings in plain words.
+    features, and warnings in plain words. Of several targets: each by itself, how they belong
+    together, their regions, and pairs of them.
 
     Parameters
     ----------
     estimator : ConditionalEstimator
         Fitted to other rows than these.
     X : DataFrame or array of shape (n, p)
-    y : array-like of shape (n,)
+    y : array-like of shape (n,) or (n, k)
         Outcomes.
     title : str, optional
     n_features : int, default 4
@@ -77,25 +84,30 @@ def build_report(
     Returns
     -------
     html : str
-    evaluation : Evaluation
+    evaluation : Evaluation, or JointEvaluation for several targets
         The numbers in it.
     """
     say = progress or (lambda text: None)
     say("evaluating")
-    evaluation = evaluate(
-        estimator, X, y, levels=_LEVELS, importances=True, random_state=random_state
-    )
-    target = getattr(estimator, "target_", None) or "y"
+    names = getattr(estimator, "target_names_", None) if hasattr(estimator, "links_") else None
+    target = ", ".join(names) if names else getattr(estimator, "target_", None) or "y"
     heading = title or f"{target}: report on held-out rows"
-    say("drawing calibration")
-    parts = [f"<h1>{html.escape(heading)}</h1>", _summary(estimator, evaluation)]
-    parts.append(_warnings(evaluation))
-    parts.append(_coverage(evaluation))
-    parts.append(_calibration(evaluation, target))
-    say("drawing rows")
-    parts.append(_rows(X, evaluation, target))
-    say("drawing features")
-    parts.append(_features(estimator, X, evaluation, n_features, target))
+    parts = [f"<h1>{html.escape(heading)}</h1>"]
+    evaluation: Evaluation | JointEvaluation
+    if names:
+        found, evaluation = joint_parts(estimator, X, y, random_state, say)
+        parts += [found[0], _warnings(evaluation), *found[1:]]
+    else:
+        evaluation = evaluate(
+            estimator, X, y, levels=_LEVELS, importances=True, random_state=random_state
+        )
+        say("drawing calibration")
+        parts += [_summary(evaluation), _warnings(evaluation), _coverage(evaluation)]
+        parts.append(_calibration(evaluation, target))
+        say("drawing rows")
+        parts.append(_rows(X, evaluation, target))
+        say("drawing features")
+        parts.append(_features(estimator, X, evaluation, n_features, target))
     parts.append(_fitted(estimator))
     template = resources.files("mcdensity.report").joinpath("template.html")
     text = template.read_text(encoding="utf-8")
@@ -103,20 +115,17 @@ def build_report(
     return text.replace("<!-- body -->", "\n".join(parts)), evaluation
 
 
-def _summary(estimator: ConditionalEstimator, e: Evaluation) -> str:
-    boxes = [
+def _summary(e: Evaluation) -> str:
+    return page.boxes([
         (f"{e.n_rows:,}", "held-out rows"),
         (f"{e.log_likelihood:.3f}", f"mean log-{e.what} (± {e.log_likelihood_error:.3f})"),
         (f"{e.gain:+.3f}", f"above the {e.what} of y alone, in nats per row"),
         (readable(e.crps), f"CRPS; mean absolute error of the median {readable(e.mae)}"),
         (f"{e.coverage[0.9]:.1%}", "of outcomes in their 90 % interval"),
-    ]
-    cells = "".join(f"<div><b>{html.escape(a)}</b><span>{html.escape(b)}</span></div>"
-                    for a, b in boxes)  # fmt: skip
-    return f'<div class="numbers">{cells}</div>'
+    ])  # fmt: skip
 
 
-def _warnings(e: Evaluation) -> str:
+def _warnings(e: Evaluation | JointEvaluation) -> str:
     if not e.warnings:
         return '<p class="fine">No warnings: nothing here contradicts the predictions.</p>'
     items = "".join(f"<li>{html.escape(text)}</li>" for text in e.warnings)
@@ -141,15 +150,15 @@ def _coverage(e: Evaluation) -> str:
 
 
 def _calibration(e: Evaluation, target: str) -> str:
-    pit = _picture(lambda ax: plotting.plot_pit(e.distribution, e.y, ax=ax), (5, 3.6))
-    curve = _picture(lambda ax: plotting.plot_calibration(e.distribution, e.y, ax=ax), (5, 4.4))
+    pit = page.picture(lambda ax: plotting.plot_pit(e.distribution, e.y, ax=ax), (5, 3.6))
+    curve = page.picture(lambda ax: plotting.plot_calibration(e.distribution, e.y, ax=ax), (5, 4.4))
     chosen = np.linspace(0, e.n_rows - 1, min(e.n_rows, 400)).astype(int)
     order = np.argsort(e.distribution.median(), kind="stable")[chosen]
-    fan = _picture(
+    fan = page.picture(
         lambda ax: plotting.plot_fan(e.distribution[order], e.y[order], ax=ax).set_ylabel(target),
         (5, 3.6),
     )
-    return "<h2>Calibration</h2>" + _pictures([
+    return "<h2>Calibration</h2>" + page.pictures([
         (pit, "PIT histogram", "Flat is right. A bowl: too narrow; a hump: too wide; a slope: "
          "too low or too high."),
         (curve, "Calibration curve", "How often outcomes lie below each predicted quantile."),
@@ -181,14 +190,14 @@ def _rows(X: Any, e: Evaluation, target: str) -> str:
             f'<h3>The {word}</h3><div class="wide"><table><thead><tr>{heads}</tr></thead>'
             f"<tbody>{''.join(body)}</tbody></table></div>"
         )
-        picture = _picture(
+        picture = page.picture(
             lambda ax, d=distribution, r=rows: plotting.plot_densities(  # type: ignore[misc]
                 d, e.y[r], labels=[f"row {i}" for i in r], ax=ax
             ).set_xlabel(target),
             (5, 4),
         )
         pictures.append((picture, f"The {word}", f"Densities of the {word} predicted rows."))
-    return "\n".join([*parts, _pictures(pictures)])
+    return "\n".join([*parts, page.pictures(pictures)])
 
 
 def _features(
@@ -205,14 +214,14 @@ def _features(
         def draw(ax: Any, name: Any = name) -> None:
             plotting.plot_heatmap(estimator, X, name, y=e.y, ax=ax).set_ylabel(target)
 
-        pictures.append((_picture(draw, (5.4, 3.8)), str(name),
+        pictures.append((page.picture(draw, (5.4, 3.8)), str(name),
                          f"The density of {target} along {name}."))  # fmt: skip
     return (
         "<h2>How the density changes with the main features</h2><p>Log-likelihood that is lost, in "
         "nats per row, when a feature is shuffled among the held-out rows. The pictures move one "
         "feature and hold the others at their median or most frequent value; points are the "
         'held-out rows.</p><div class="wide"><table><thead><tr><th>feature</th><th>loss</th></tr>'
-        f"</thead><tbody>{rows}</tbody></table></div>{_pictures(pictures)}"
+        f"</thead><tbody>{rows}</tbody></table></div>{page.pictures(pictures)}"
     )
 
 
@@ -223,6 +232,8 @@ def _fitted(estimator: ConditionalEstimator) -> str:
     facts = [("estimator", repr(estimator)), ("features", str(estimator.n_features_in_))]
     if hasattr(inner, "target_kind_"):
         facts.append(("target", describe(inner)))
+    if hasattr(inner, "links_"):
+        facts += joint_facts(inner)
     for name in ("ratio_", "contrast_size_", "construction_", "weights_"):
         if hasattr(inner, name):
             value = getattr(inner, name)
@@ -243,21 +254,3 @@ def _show(column: Any, row: int) -> str:
     if value is None or value != value:
         return "missing"
     return readable(float(value)) if isinstance(value, float | np.floating) else str(value)
-
-
-def _picture(draw: Callable[[Any], Any], size: tuple[float, float]) -> str:
-    """Draw on a figure of its own, without pyplot's global state, and return it as base64."""
-    figure = require("matplotlib.figure", "plot").Figure(figsize=size, layout="constrained")
-    draw(figure.subplots())
-    out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=130)
-    return base64.b64encode(out.getvalue()).decode()
-
-
-def _pictures(pictures: list[tuple[str, str, str]]) -> str:
-    figures = "".join(
-        f'<figure><img alt="{html.escape(alt, quote=True)}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{html.escape(text)}</figcaption></figure>"
-        for data, alt, text in pictures
-    )
-    return f'<div class="pictures">{figures}</div>'

@@ -18,13 +18,21 @@ from mcdensity.distribution import ConditionalDistribution
 from mcdensity.distribution.joint import refuse_joint
 from mcdensity.estimator import ConditionalEstimator
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = [
+    "RARE",
+    "Evaluation",
+    "chance_of",
+    "evaluate",
+    "importance",
+    "measured",
+    "warn_of_calibration",
+]
 
 Array = NDArray[np.float64]
 
 # A warning needs to be this unlikely where the distributions are right: a report makes about ten
 # tests, so that one report in twenty has a false warning.
-_RARE = 0.005
+RARE = 0.005
 # With fewer rows the standard error of a coverage of 90 % is above 4 %.
 _FEW = 50
 # Rows whose features are shuffled to see what each is worth; each feature costs as many
@@ -81,9 +89,7 @@ class Evaluation:
 
     def chance(self, level: float) -> tuple[float, float]:
         """Return the coverages that 19 of 20 samples would show if the distributions were right."""
-        share = self.nominal.get(level, level)
-        low, high = stats.binom.ppf([0.025, 0.975], self.n_rows, share) / self.n_rows
-        return float(low), float(high)
+        return chance_of(self.nominal.get(level, level), self.n_rows)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers alone, ready for JSON."""
@@ -97,6 +103,12 @@ class Evaluation:
         if self.importance:
             out["importance"] = {str(name): loss for name, loss in self.importance}
         return out | {"warnings": self.warnings}
+
+
+def chance_of(share: float, n: int) -> tuple[float, float]:
+    """Return the shares of n rows that 19 of 20 samples would show."""
+    low, high = stats.binom.ppf([0.025, 0.975], n, share) / n
+    return float(low), float(high)
 
 
 def evaluate(
@@ -141,10 +153,21 @@ def evaluate(
     if len(outcomes) < 2:
         raise ValueError(f"y has {len(outcomes)} rows; at least 2 are needed to say anything.")
     distribution = estimator.predict_distribution(X)
-    refuse_joint(distribution, "A report")
+    refuse_joint(distribution, "`mcdensity.report.evaluate`")
     if len(distribution) != len(outcomes):
         raise ValueError(f"X has {len(distribution)} rows and y has {len(outcomes)}.")
     density = estimator.logpdf(X, outcomes)
+    out = measured(distribution, outcomes, density, levels)
+    if importances:
+        out.importance = importance(estimator, X, outcomes, random_state)
+    out.warnings = [*warn_of_calibration(out), *_warn_of_data(estimator, X, out)]
+    return out
+
+
+def measured(
+    distribution: ConditionalDistribution, outcomes: Array, density: Array, levels: Sequence[float]
+) -> Evaluation:
+    """Measure laws and outcomes; see `evaluate`."""
     _check_numbers(distribution, density)
     coverage, width, nominal = {}, {}, {}
     for level in sorted({*levels, 0.9}):
@@ -155,7 +178,7 @@ def evaluate(
             nominal[level] = float(held.mean())
         coverage[level] = float(np.mean((outcomes >= low) & (outcomes <= high)))
         width[level] = float(np.mean(high - low))
-    out = Evaluation(
+    return Evaluation(
         distribution,
         outcomes,
         density,
@@ -170,10 +193,6 @@ def evaluate(
         width=width,
         nominal=nominal,
     )
-    if importances:
-        out.importance = _importance(estimator, X, outcomes, random_state)
-    out.warnings = [*_warn_of_calibration(out), *_warn_of_data(estimator, X, out)]
-    return out
 
 
 def _check_numbers(distribution: ConditionalDistribution, density: Array) -> None:
@@ -217,9 +236,10 @@ def _alone(y: Array, law: ConditionalDistribution) -> float:
     return total / len(y)
 
 
-def _importance(
+def importance(
     estimator: ConditionalEstimator, X: Any, y: Array, random_state: Any
 ) -> list[tuple[Any, float]]:
+    """Return features and the log-likelihood lost when they are shuffled, largest first."""
     rng = as_generator(random_state)
     rows = np.sort(rng.permutation(len(y))[:_IMPORTANCE_ROWS])
     frame = hasattr(X, "iloc")
@@ -240,19 +260,20 @@ def _importance(
     return sorted(losses, key=lambda item: -item[1])
 
 
-def _warn_of_calibration(e: Evaluation) -> list[str]:
+def warn_of_calibration(e: Evaluation) -> list[str]:
+    """Say in plain words what is wrong with the laws."""
     out = []
     if e.n_rows < _FEW:
         out.append(f"There are only {e.n_rows} held-out rows: all numbers here are uncertain.")
     inside = round(e.coverage[0.9] * e.n_rows)
     p_low = float(stats.binom.cdf(inside, e.n_rows, e.nominal[0.9]))
     p_high = float(stats.binom.sf(inside - 1, e.n_rows, e.nominal[0.9]))
-    if p_low < _RARE:
+    if p_low < RARE:
         out.append(
             f"Intervals are too narrow: the 90 % intervals hold only {e.coverage[0.9]:.0%} of the "
             "outcomes."
         )
-    elif p_high < _RARE:
+    elif p_high < RARE:
         out.append(
             f"Intervals are too wide: the 90 % intervals hold {e.coverage[0.9]:.0%} of the "
             "outcomes."
@@ -261,10 +282,10 @@ def _warn_of_calibration(e: Evaluation) -> list[str]:
     level = metrics.pit(e.distribution, e.y)
     # The mean of n uniform numbers: standard deviation 1 / sqrt(12 n).
     shift = (level.mean() - 0.5) * np.sqrt(12 * e.n_rows)
-    if abs(shift) > stats.norm.isf(_RARE / 2):
+    if abs(shift) > stats.norm.isf(RARE / 2):
         where = "lower" if shift < 0 else "higher"
         out.append(f"Outcomes tend to be {where} than predicted (mean PIT {level.mean():.2f}).")
-    elif e.pit_p_value < _RARE and not out:
+    elif e.pit_p_value < RARE and not out:
         out.append(
             "The distributions do not quite have the right shape: the PIT is not uniform "
             f"(p = {e.pit_p_value:.1g})."
@@ -301,9 +322,9 @@ def _warn_by_size(e: Evaluation) -> list[str]:
         n, hits = int(chosen.sum()), int(inside[chosen].sum())
         if n < _LEAST_BIN // 2:
             continue
-        if stats.binom.cdf(hits, n, 0.9) < _RARE / n_bins:
+        if stats.binom.cdf(hits, n, 0.9) < RARE / n_bins:
             word = "narrow"
-        elif not len(e.distribution.atoms) and stats.binom.sf(hits - 1, n, 0.9) < _RARE / n_bins:
+        elif not len(e.distribution.atoms) and stats.binom.sf(hits - 1, n, 0.9) < RARE / n_bins:
             word = "wide"
         else:
             continue

@@ -69,15 +69,18 @@ class QuadraticDiscriminator(RatioExpert):
     def fit(self, data: TrainingData) -> FitReport:
         """Learn from all pairs of the contrast set."""
         contrast = data.contrast()
-        p = contrast.x_pool.shape[1]
+        pool, x = contrast.x_pool, contrast.x_index
+        y = contrast.y_pool[contrast.y_index]
+        if y.shape[1] > 1:  # all targets but the last are as features
+            pool, x, y = np.hstack([pool[x], y[:, :-1]]), np.arange(len(contrast)), y[:, -1:]
+        p = pool.shape[1]
         rows, columns = np.triu_indices(p) if p <= _MAX_PRODUCTS else (np.arange(p),) * 2
         self._products = rows, columns
-        x_features = self._x_features(contrast.x_pool)
+        x_features = self._x_features(pool)
         k = x_features.shape[1]
         design = np.empty((len(contrast), k + p + 2))
-        x, y = contrast.x_index, contrast.y_pool[contrast.y_index]
         design[:, :k] = x_features[x]
-        design[:, k : k + p] = contrast.x_pool[x] * y
+        design[:, k : k + p] = pool[x] * y
         design[:, -2:] = np.concatenate([y, y**2], axis=1)
         # Newton's steps are exact and few, but need the square of the number of features.
         solver = "newton-cholesky" if design.shape[1] <= 500 else "lbfgs"

@@ -1,0 +1,109 @@
+"""How several targets are learned together: a chain in which order, or the paper's pairs.
+
+Some rows are fitted with little effort in each of the ways, and others judge them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from mcdensity._validation import as_generator
+from mcdensity.chain import fit_steps
+from mcdensity.contrasted import LEAST_DRAWS, JointContrast, fit_common_law
+from mcdensity.distribution.tilted import TiltedDistribution
+
+__all__ = ["choose_way"]
+
+Array = NDArray[np.float64]
+
+# Rows of a trial, at least and at most, and the share of them that judge.
+_LEAST_ROWS, _MOST_ROWS, _JUDGES = 200, 1200, 1 / 3
+# Up to so many targets all orders are tried, beyond only that of the columns and its reverse.
+_MOST_FOR_ALL = 3
+# Beyond so many, few draws of the law of y alone are near the targets of a row.
+_MOST_FOR_PAIRS = 4
+# Standard errors by which another way must be better than a chain in the order of the columns.
+_CLEARLY = 2.0
+
+
+def choose_way(
+    model: Any,
+    X: Array,
+    Y: Array,
+    sample_weight: Array | None,
+    settings: Sequence[dict[str, Any]],
+) -> tuple[str, list[int], dict[tuple[int, ...], float]]:
+    """Choose by held-out likelihood.
+
+    Parameters
+    ----------
+    model : MCD
+    X, Y, sample_weight, settings
+        As for `mcdensity.chain.fit_links`.
+
+    Returns
+    -------
+    way : {"chain", "contrast"}
+    order : list of int
+    scores : dict
+        Held-out log-likelihood of each order, and of pairs, whose key is (); empty where there are
+        too few rows to choose by.
+    """
+    k = Y.shape[1]
+    own = tuple(range(k))
+    if len(X) < _LEAST_ROWS:
+        return "chain", list(own), {}
+    rng = as_generator(model.random_state)
+    rows = rng.permutation(len(X))[:_MOST_ROWS]
+    judges, rows = np.split(rows, [int(_JUDGES * len(rows))])
+    weight = None if sample_weight is None else sample_weight[rows]
+    share = np.ones(len(judges)) if sample_weight is None else sample_weight[judges]
+    share = share / share.sum()
+    quick = clone(model, safe=False).set_params(
+        random_state=int(rng.integers(2**31 - 1)), effort="fast", verbose=False
+    )
+    # Links of the same target given the same others serve several orders.
+    orders = list(permutations(own)) if k <= _MOST_FOR_ALL else [own, own[::-1]]
+    chains = {o: [(j, tuple(sorted(o[:place]))) for place, j in enumerate(o)] for o in orders}
+    steps = sorted({step for chain in chains.values() for step in chain})
+    links = fit_steps(quick, X[rows], Y[rows], weight, steps, settings)
+    found = {}
+    for (j, before), link in zip(steps, links, strict=True):
+        inputs = np.hstack([X[judges], Y[judges][:, list(before)]])
+        found[j, before] = link.logpdf(inputs, Y[judges, j])
+    values = {o: np.sum([found[step] for step in chains[o]], axis=0) for o in orders}
+    mixed = any(link.target_kind_ == "mixed" for link in links)
+    if k <= _MOST_FOR_PAIRS and not mixed:
+        law = _by_pairs(quick, X[rows], Y[rows], weight, settings, X[judges])
+        if np.median(law.effective_draws()) >= LEAST_DRAWS:
+            values[()] = law.logpdf(Y[judges])
+    scores = {way: float(share @ value) for way, value in values.items()}
+    better = [way for way in values if _is_better(values[way] - values[own], share)]
+    best = max(better, key=scores.__getitem__, default=own)
+    return ("chain", list(best), scores) if best else ("contrast", list(own), scores)
+
+
+def _is_better(gain: Array, share: Array) -> bool:
+    """Whether the mean of gains of rows is clearly above 0."""
+    mean = share @ gain
+    return bool(mean > _CLEARLY * np.sqrt(share**2 @ (gain - mean) ** 2))
+
+
+def _by_pairs(
+    model: Any,
+    X: Array,
+    Y: Array,
+    weight: Array | None,
+    settings: Sequence[dict[str, Any]],
+    X_new: Array,
+) -> TiltedDistribution:
+    order = list(range(Y.shape[1]))
+    links = fit_common_law(model, Y, weight, order, settings)
+    ratio = JointContrast.of(model).fit(X, Y, weight, links, order)
+    return ratio.law(X_new, links, order, [str(j) for j in order])
