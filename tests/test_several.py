@@ -291,3 +291,17 @@ def test_the_name_of_a_table_with_one_target():
     frame = pandas.DataFrame({"x": X[:, 0]})
     model = TableEstimator(MCD("quadratic")).fit(frame, pandas.DataFrame({"price": Y[:, 0]}))
     assert model.target_ == "price"
+
+
+def test_links_in_the_middle_try_what_helped_at_the_ends():
+    X, Y = table(120)
+    Y = np.column_stack([Y, Y.sum(axis=1) + np.random.default_rng(1).normal(size=120)])
+    model = MCD(random_state=0, effort="fast", **LINE).fit(X, Y)
+    ends = [{n for n, w in model.weights_[j].items() if w > 0.02} for j in (0, 3)]
+    useful = (ends[0] | ends[1]) - {"marginal"}
+    for link in model.links_[1:3]:
+        assert set(link.discriminator_params["portfolio"]) >= useful
+        assert set(link.weights_) <= {*link.discriminator_params["portfolio"], "marginal"}
+    assert "portfolio" not in model.links_[3].discriminator_params
+    again = MCD(random_state=0, effort="fast", **LINE).fit(X, Y)
+    np.testing.assert_array_equal(again.logpdf(X, Y), model.logpdf(X, Y))

@@ -115,7 +115,15 @@ def _pool(count: int, process: int) -> Any:
 
     # One thread in each process, whatever the environment says for this one.
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return ProcessPoolExecutor(count, timeout=_IDLE, env=dict.fromkeys(names, "1"))
+    env = dict.fromkeys(names, "1")
+    return ProcessPoolExecutor(count, timeout=_IDLE, env=env, initializer=_stay)
+
+
+def _stay() -> None:
+    """Keep a process that has grown: large models are no leak, and its end would be warned of."""
+    from joblib.externals.loky import process_executor
+
+    process_executor._USE_PSUTIL = False
 
 
 def _processes(count: int) -> Any:

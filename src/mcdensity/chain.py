@@ -34,6 +34,10 @@ Array = NDArray[np.float64]
 
 # Beyond so many columns a chain is slow to fit and to draw from.
 _MOST_TARGETS = 50
+# From so many links on, those in the middle do not try all experts; the least weight that counts.
+_LONG_CHAIN, _LEAST_WEIGHT = 4, 0.02
+# Nats that all links together may be behind because their pools have fewer experts.
+_NEGLIGIBLE = 0.01
 # From so many rows on links are fitted in processes.
 _MANY_ROWS = 500
 # Columns that are this close to a line through each other differ by rounding.
@@ -166,6 +170,9 @@ def fit_links(
 ) -> list[Any]:
     """Fit a model of each target given x and the targets before it.
 
+    In a long chain the first and the last link try all experts of a portfolio, and the others those
+    that these two have given a weight.
+
     Parameters
     ----------
     model : ConditionalEstimator
@@ -180,7 +187,35 @@ def fit_links(
         For the fit of the first link, whose features are x alone.
     """
     steps = [(j, tuple(order[:place])) for place, j in enumerate(order)]
-    return fit_steps(model, X, Y, sample_weight, steps, settings, **extra)
+    if getattr(model, "discriminator", None) != "auto" or model.discriminator_params:
+        return fit_steps(model, X, Y, sample_weight, steps, settings, **extra)
+    # What each link may be behind adds up.
+    options: dict[str, Any] = {"negligible": _NEGLIGIBLE / len(steps)}
+    each = [{"discriminator_params": options} | own for own in settings]
+    if len(steps) < _LONG_CHAIN:
+        return fit_steps(model, X, Y, sample_weight, steps, each, **extra)
+    first, last = fit_steps(model, X, Y, sample_weight, [steps[0], steps[-1]], each, **extra)
+    names = _useful_experts([first, last])
+    options = options | ({"portfolio": names} if names else {})
+    seeds = np.random.default_rng(first.random_state).integers(2**31 - 1, size=len(settings))
+    each = [
+        {"discriminator_params": options, "random_state": int(seed)} | own
+        for seed, own in zip(seeds, settings, strict=True)
+    ]
+    between = fit_steps(model, X, Y, sample_weight, steps[1:-1], each)
+    return [first, *between, last]
+
+
+def _useful_experts(links: Sequence[Any]) -> list[str]:
+    """Experts of portfolios that have a weight in some link, and those that they learn from."""
+    from mcdensity.experts.registry import get_expert
+
+    weights = [getattr(link, "weights_", {}) for link in links]
+    if not all(weights):  # a mixed target, whose parts have weights of their own
+        return []
+    names = {n for found in weights for n, w in found.items() if w > _LEAST_WEIGHT} - {"marginal"}
+    teachers = [get_expert(name).learns_from for name in names]
+    return sorted(names | {name for name in teachers if name is not None})
 
 
 def fit_steps(

@@ -79,7 +79,8 @@ def fit_common_law(
     plain = clone(model, safe=False).set_params(
         discriminator="auto", discriminator_params=None, effort="fast"
     )
-    first = {"discriminator": "quadratic"}  # of a constant column there is nothing to learn
+    # Of a constant column there is nothing to learn.
+    first = {"discriminator": "quadratic", "discriminator_params": None}
     each = [s | first if j == order[0] else s for j, s in enumerate(settings)]
     return fit_links(plain, np.zeros((len(Y), 1)), Y, sample_weight, order, each)
 

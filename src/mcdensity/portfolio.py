@@ -61,7 +61,7 @@ _LEAST_WEIGHT = 0.1
 # 100 rows, where the gain of an expert is hardly known, it cost 0.014 nats on SkewNormal and 0.006
 # on GaussianMixture. Counts, of which little can be known (Biochemists), gained 0.002 by the share;
 # probabilities of two or three labels are closer to the truth without it (a hurdle: 0.020, 0.023).
-_ENOUGH_OBSERVATIONS, _NEGLIGIBLE_GAIN, _NEGLIGIBLE_SHARE = 500, 0.01, 0.02
+_ENOUGH_OBSERVATIONS, _NEGLIGIBLE_SHARE = 500, 0.02
 _FEW_LABELS = 3
 # Prior count, in rows, of the marginal when its weight is learned: where held-out rows show no
 # outliers, next to nothing is left for it. A whole row would be a thousandth of the law for a
@@ -97,6 +97,8 @@ class Portfolio(Expert):
         to 500 and "mlp" up to 10,000. What ``MCD(effort=...)`` asks for may add or leave out some.
         With more than two million pairs only those that do not need all pairs at once.
     verbose : bool, default False
+    negligible : float, default 0.01
+        Nats of held-out rows that a pool of fewer experts may be behind.
 
     Attributes
     ----------
@@ -113,9 +115,12 @@ class Portfolio(Expert):
 
     holds_out: ClassVar[bool] = True
 
-    def __init__(self, portfolio: Any = None, verbose: bool = False) -> None:
+    def __init__(
+        self, portfolio: Any = None, verbose: bool = False, negligible: float = 0.01
+    ) -> None:
         self.portfolio = portfolio
         self.verbose = verbose
+        self.negligible = negligible
 
     def fit(self, data: TrainingData) -> FitReport:
         """Fit the experts and weight them."""
@@ -323,13 +328,12 @@ class Portfolio(Expert):
                 expert.rival = None  # one number per row, not needed after fitting
         del self._experts, self._found, self._untied, self._columns, self._seeds
 
-    @staticmethod
-    def _negligible(data: TrainingData, gained: float) -> float:
+    def _negligible(self, data: TrainingData, gained: float) -> float:
         """Nats of held-out rows that a simpler pool may be behind."""
         assert data.marginal is not None
         cells = data.marginal.cells
         few = cells is not None and len(cells.masses_) <= _FEW_LABELS
-        return _NEGLIGIBLE_GAIN if few else min(_NEGLIGIBLE_GAIN, _NEGLIGIBLE_SHARE * gained)
+        return self.negligible if few else min(self.negligible, _NEGLIGIBLE_SHARE * gained)
 
     def _size(self, names: list[str]) -> int:
         """How many experts are not simple ones."""
