@@ -60,6 +60,8 @@ class Distillable:
 
 def distilled_copy(model: Any, X: ArrayLike | None, random_state: Any) -> Any:
     """Return a copy of a fitted MCD with a small network; see `MCD.distill`."""
+    if hasattr(model, "contrast_"):
+        raise ValueError("distill is for chains; fit the model with joint='chain'.")
     if hasattr(model, "links_"):
         if X is not None:
             raise ValueError("distill: X is of no use for several targets; call distill() alone.")

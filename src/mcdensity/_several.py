@@ -327,11 +327,11 @@ class SeveralTargets(ConditionalEstimator):
                 laws = [law.marginal(j) for j in range(k)]
                 tail = np.full(len(law), (1 - coverage) / 2)
                 if joint:
-                    draws = law._weighted_draws(_DRAWS)[0]
+                    draws, weight = law._weighted_draws(_DRAWS)
                     # Of densities on their grids, which is fast for many draws.
                     quick = [one if len(one.atoms) else one.as_grid() for one in laws]
                     tails = np.min([_tail(quick[j], draws[..., j]) for j in range(k)], axis=0)
-                    tail = np.minimum(np.quantile(tails, 1 - coverage, axis=1), 0.5)
+                    tail = np.minimum(_quantile(tails, weight, 1 - coverage), 0.5)
                 ends = np.column_stack([tail, 1 - tail])
                 return np.stack([one.ppf(ends) for one in laws], axis=1)
 
@@ -410,3 +410,13 @@ def as_columns(name: str, value: ArrayLike, k: int, n: int | None = None) -> Arr
 def _tail(law: Any, y: Array) -> Array:
     """Probability, on the nearer side, of an outcome as far out as y or further; y is (n, m)."""
     return np.minimum(law.cdf(y), law.sf(y) + law.pmf(y))
+
+
+def _quantile(values: Array, weight: Array, level: float) -> Array:
+    """Quantile of weighted values of each row; both are (n, m), and weights sum to one."""
+    order = np.argsort(values, axis=1)
+    values, weight = (np.take_along_axis(part, order, axis=1) for part in (values, weight))
+    # Each value stands in the middle of its weight.
+    place = weight.cumsum(axis=1) - weight / 2
+    pairs = zip(place, values, strict=True)
+    return np.array([np.interp(level, at, value) for at, value in pairs])

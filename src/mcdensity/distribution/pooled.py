@@ -28,6 +28,8 @@ _LEAST_SHARE = 1e-12
 # Bandwidth of kernels on weighted draws, in units of n^(-1/5) standard deviations.
 _SILVERMAN = 0.9
 _LEAST_LEVEL = 1e-12
+# Kernels of a row, at most.
+_KERNELS = 256
 
 
 class PooledDistribution(ConditionalDistribution):
@@ -166,8 +168,28 @@ def of_draws(draws: Array, weights: Array, atoms: Array, discrete: bool) -> Cond
     spread = np.sqrt((rest * (draws - mean) ** 2).sum(axis=1, keepdims=True))
     effective = 1 / (rest**2).sum(axis=1, keepdims=True)
     width = np.maximum(_SILVERMAN * spread * effective**-0.2, 1e-9 * (1 + np.abs(mean)))
+    # Kernels add to the spread; draws move towards the mean, so that it stays as it is.
+    kept = np.sqrt(np.maximum(1 - (width / np.maximum(spread, width)) ** 2, 0))
+    rest, draws = _fewer(rest, mean + kept * (draws - mean))
     kernels = GaussianMixtureDistribution(rest, draws, np.broadcast_to(width, draws.shape))
     return MixedDistribution(atoms, masses, kernels) if len(atoms) else kernels
+
+
+def _fewer(weights: Array, draws: Array) -> tuple[Array, Array]:
+    """Join draws that lie side by side, so that each row has at most `_KERNELS` of them."""
+    if draws.shape[1] <= _KERNELS:
+        return weights, draws
+    order = np.argsort(draws, axis=1)
+    weights, draws = (np.take_along_axis(part, order, axis=1) for part in (weights, draws))
+    middle = weights.cumsum(axis=1) - weights / 2
+    place = np.minimum((middle * _KERNELS).astype(np.intp), _KERNELS - 1)
+    place += _KERNELS * np.arange(len(draws))[:, None]
+    total, moment = np.zeros((2, len(draws) * _KERNELS))
+    np.add.at(total, place, weights)
+    np.add.at(moment, place, weights * draws)
+    total, moment = total.reshape(-1, _KERNELS), moment.reshape(-1, _KERNELS)
+    centre = np.divide(moment, total, out=np.repeat(draws[:, :1], _KERNELS, 1), where=total > 0)
+    return total, centre
 
 
 def resampled(draws: Array, log_weight: Array, n_samples: int, rng: np.random.Generator) -> Array:

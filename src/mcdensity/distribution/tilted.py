@@ -85,6 +85,11 @@ class TiltedDistribution(JointDistribution):
         """Draws and log-weights by which everything is normalised."""
         return self._walk(self._points(_DRAWS))
 
+    def _weighted_draws(self, count: int) -> tuple[Array, Array]:
+        draws, weight = self._weighed  # few of them count: always as many as there are
+        weight = np.exp(weight - logsumexp(weight, axis=1, keepdims=True))
+        return (draws[..., self._free] if self._given else draws), weight
+
     def _log_total(self) -> Array:
         weight = self._weighed[1]
         return logsumexp(weight, axis=1) - np.log(weight.shape[1])
