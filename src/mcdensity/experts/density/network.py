@@ -210,6 +210,7 @@ class NetworkDensity(DensityExpert):
                 train = partial(self._trained_level, data, held_out, members, levels, seed)
                 parts = in_parallel(train, range(len(levels)), data.n_jobs, processes=True)
                 join_members(training.module, [module for module, _ in parts])
+                training.module.eval()  # held-out rows are judged as new ones will be
                 self.n_steps_ = max(steps for _, steps in parts)
             else:
                 training = self._train(data, held_out, members, levels, seed)
