@@ -71,6 +71,7 @@ def test_a_tilted_normal_is_a_normal(tilted):
         assert np.isclose(marginal.std()[i], np.sqrt(tilted.cov()[i, 1, 1]), rtol=0.01)
     assert len(np.unique(tilted.sample(2000, 1)[2, :, 0])) > 1000  # refined, not only chosen
     np.testing.assert_array_equal(tilted.sample(5, 3), tilted.sample(5, 3))
+    assert tilted[:0].sample(5, 3).shape == (0, 5, 2)
 
 
 def test_conditionals_and_levels_of_a_tilted_law(tilted):
@@ -145,6 +146,14 @@ def test_pairs_with_counts_missing_values_and_more_rows():
     mixed[:150, 1] = 0.0
     with pytest.raises(ValueError, match="has a density and atoms; use joint='chain'"):
         model.set_params(support=None).fit(X, np.abs(mixed))
+
+
+def test_a_time_budget_is_for_both_parts():
+    X, Y = table(300)
+    model = MCD("mlp", joint="contrast", time_budget=6.0, random_state=0, **LINE).fit(X, Y[:, :2])
+    assert model.contrast_.time_budget == 6.0
+    assert [link.time_budget for link in model.links_] == [1.5, 1.5]
+    assert np.isfinite(model.score(X, Y[:, :2]))
 
 
 def test_few_draws_are_said():

@@ -239,6 +239,10 @@ def test_taxi_features(server, cache, monkeypatch):
     np.testing.assert_allclose(data.X["sin_time_of_day"], 1)
     np.testing.assert_allclose(data.X["cos_time_of_day"], 0, atol=1e-12)
     np.testing.assert_allclose(data.X["sin_day_of_week"], np.sin(2 * np.pi * 0.25 / 7))
+    # Both ends together: all trips with coordinates, and the passengers.
+    X, Y, _ = load_dataset("NYCTaxi")
+    assert X["passengers"].tolist() == [1, 1]
+    np.testing.assert_array_equal(Y, [[-73.95, 40.78]] * 2)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The automatic portfolio: pooling, time budgets, few rows."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -273,3 +275,15 @@ def test_learners_of_a_user_are_not_fitted_side_by_side():
     finally:
         unregister("mine")
     assert Portfolio()._are_independent(["quadratic", "mixture", "forest", "stacked"])
+
+
+def test_what_a_smaller_pool_may_be_behind():
+    line = SimpleNamespace(marginal=SimpleNamespace(cells=None))
+    labels = SimpleNamespace(marginal=SimpleNamespace(cells=SimpleNamespace(masses_=np.ones(2))))
+    portfolio = Portfolio(negligible=0.003)
+    assert portfolio._negligible(line, 10.0) == 0.003
+    assert portfolio._negligible(line, 0.05) == pytest.approx(0.001)  # a share of a small gain
+    assert portfolio._negligible(labels, 0.05) == 0.003
+    X = np.random.default_rng(0).normal(size=(60, 1))
+    with pytest.raises(ValueError, match="negligible must be"):
+        MCD(discriminator_params={"negligible": -1}).fit(X, X[:, 0] ** 2)

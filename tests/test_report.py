@@ -202,3 +202,5 @@ def test_warnings_about_several_targets():
     found = evaluate_joint(model, X[400:], target[400:])
     assert any(text.startswith("y0: Intervals are too narrow") for text in found.warnings)
     assert any("regions of all targets together are too narrow" in t for t in found.warnings)
+    few = evaluate_joint(model, X[400:420], target[400:420]).warnings
+    assert sum("only 20 held-out rows" in text for text in few) == 1

@@ -118,7 +118,10 @@ class SeveralTargets(ConditionalEstimator):
         way, order, scores = self._choose(inputs, Y, weight, names, settings, given)
         contrast = None
         if way == "contrast":
-            links, contrast = self._fit_contrast(inputs, Y, weight, order, settings, given)
+            from mcdensity.contrasted import JointContrast, fit_common_law
+
+            links = fit_common_law(self, Y, weight, order, settings)
+            contrast = JointContrast.of(self).fit(inputs, Y, weight, links, order, **given)
         else:
             if "y_marginal" in given:
                 given["y_marginal"] = given["y_marginal"][:, order[0]]
@@ -158,21 +161,6 @@ class SeveralTargets(ConditionalEstimator):
             keys = [", ".join(names[j] for j in one) or "contrast" for one in scores]
             return way, order, dict(zip(keys, scores.values(), strict=True))
         return "chain", check_order(joint, names), {}
-
-    def _fit_contrast(
-        self,
-        X: Array,
-        Y: Array,
-        weight: Array | None,
-        order: list[int],
-        settings: list[dict[str, Any]],
-        given: dict[str, Any],
-    ) -> tuple[list[Any], Any]:
-        """Return the links of the law of y alone, and the ratio of the law given x to it."""
-        from mcdensity.contrasted import JointContrast, fit_common_law
-
-        links = fit_common_law(self, Y, weight, order, settings)
-        return links, JointContrast.of(self).fit(X, Y, weight, links, order, **given)
 
     def _warn_of_few_draws(self, X: Array) -> None:
         from mcdensity.contrasted import LEAST_DRAWS

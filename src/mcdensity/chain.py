@@ -50,25 +50,29 @@ class EstimatorLink:
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
 
+    def _inputs(self, X: Array) -> Array:
+        """What the estimator sees of x and the targets before."""
+        return X
+
     def logpdf(self, X: Array, y: Array) -> Array:
         """Log-densities, (n,)."""
-        return self.estimator.logpdf(X, y)
+        return self.estimator.logpdf(self._inputs(X), y)
 
     def ppf(self, X: Array, q: Array) -> Array:
         """Quantiles of rows at q of shape (n, m)."""
-        inner = self.estimator._check_predict(X)
+        inner = self.estimator._check_predict(self._inputs(X))
         return np.concatenate(self.estimator._in_blocks(inner, lambda d, rows: d.ppf(q[rows])))
 
     def moments(self, X: Array) -> tuple[Array, Array]:
         """Mean and standard deviation of rows."""
-        inner = self.estimator._check_predict(X)
+        inner = self.estimator._check_predict(self._inputs(X))
         found = self.estimator._in_blocks(inner, lambda d, _: np.column_stack([d.mean(), d.std()]))
         mean, spread = np.concatenate(found).T
         return mean, spread
 
     def laws(self, X: Array) -> ConditionalDistribution:
         """The laws of rows."""
-        return self.estimator.predict_distribution(X)
+        return self.estimator.predict_distribution(self._inputs(X))
 
 
 def number_of_targets(y: Any) -> int:

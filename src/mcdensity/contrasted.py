@@ -8,6 +8,7 @@ targets as columns beside those of x.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,6 @@ from mcdensity._validation import as_generator
 from mcdensity.chain import EstimatorLink, fit_links
 from mcdensity.data import TrainingData
 from mcdensity.discriminators import make_discriminator
-from mcdensity.distribution import ConditionalDistribution
 from mcdensity.distribution.tilted import TiltedDistribution
 from mcdensity.experts.base import RatioExpert
 
@@ -48,24 +48,8 @@ class _BlindLink(EstimatorLink):
         super().__init__(estimator)
         self.n_features = n_features
 
-    def _without_x(self, X: Array) -> Array:
+    def _inputs(self, X: Array) -> Array:
         return np.hstack([np.zeros((len(X), 1)), X[:, self.n_features :]])
-
-    def logpdf(self, X: Array, y: Array) -> Array:
-        """Log-densities, (n,)."""
-        return super().logpdf(self._without_x(X), y)
-
-    def ppf(self, X: Array, q: Array) -> Array:
-        """Quantiles of rows at q of shape (n, m)."""
-        return super().ppf(self._without_x(X), q)
-
-    def moments(self, X: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation of rows."""
-        return super().moments(self._without_x(X))
-
-    def laws(self, X: Array) -> ConditionalDistribution:
-        """The laws of rows."""
-        return super().laws(self._without_x(X))
 
 
 def fit_common_law(
@@ -76,8 +60,9 @@ def fit_common_law(
     settings: Sequence[dict[str, Any]],
 ) -> list[Any]:
     """Fit a chain that does not look at x; the first link is the law of one target alone."""
+    budget = None if model.time_budget is None else model.time_budget / 2
     plain = clone(model, safe=False).set_params(
-        discriminator="auto", discriminator_params=None, effort="fast"
+        discriminator="auto", discriminator_params=None, effort="fast", time_budget=budget
     )
     # Of a constant column there is nothing to learn.
     first = {"discriminator": "quadratic", "discriminator_params": None}
@@ -92,7 +77,10 @@ class JointContrast(InputChecks):
     Parameters
     ----------
     discriminator, discriminator_params, construction, ratio, random_state, effort, n_jobs
-        As for `MCD`. A name that stands for densities, or for a portfolio, becomes "mlp".
+        As for `MCD`. A name that stands for densities, or for a portfolio, becomes "mlp"; of ratios
+        none is chosen by cross-validation, "auto" is 0.05.
+    time_budget : float, optional
+        Of the whole model; half of it is for the ratio, the other half for the law of y alone.
 
     Attributes
     ----------
@@ -110,6 +98,7 @@ class JointContrast(InputChecks):
         random_state: Any = None,
         effort: str = "normal",
         n_jobs: int | None = None,
+        time_budget: float | None = None,
     ) -> None:
         self.discriminator = discriminator
         self.discriminator_params = discriminator_params
@@ -118,6 +107,7 @@ class JointContrast(InputChecks):
         self.random_state = random_state
         self.effort = effort
         self.n_jobs = n_jobs
+        self.time_budget = time_budget
 
     @classmethod
     def of(cls, model: Any) -> JointContrast:
@@ -153,7 +143,7 @@ class JointContrast(InputChecks):
                 "joint='contrast' takes no target that has a density and atoms; use joint='chain'."
             )
         self._learn_scales(X, Y[:, 0], sample_weight)
-        expert = self._make()
+        expert, budget = self._make(), self.time_budget
         expert.fit(
             TrainingData(
                 self._scale_x(X),
@@ -167,6 +157,7 @@ class JointContrast(InputChecks):
                 ratio=0.05 if isinstance(self.ratio, str) else self.ratio,
                 effort=EFFORTS[self.effort],
                 n_jobs=self.n_jobs,
+                deadline=None if budget is None else time.monotonic() + budget / 2,
             )
         )
         self.expert_ = expert

@@ -18,6 +18,7 @@ from mcdensity._effort import EFFORTS, Effort
 from mcdensity._mixing import best_weights, mixture_weights, pool_gains, pooling_exponents
 from mcdensity._parallel import in_parallel, worker_count
 from mcdensity._progress import showing
+from mcdensity._validation import check_number
 from mcdensity.data import Folds, OutOfTimeError, TrainingData, assign_folds
 from mcdensity.experts.base import (
     Conditioned,
@@ -125,6 +126,7 @@ class Portfolio(Expert):
     def fit(self, data: TrainingData) -> FitReport:
         """Fit the experts and weight them."""
         names = self._names()
+        check_number("negligible", self.negligible, closed=True)
         if data.marginal is None:
             raise ValueError("auto needs the marginal: fit it through MCD.")
         self._experts: dict[str, Any] = {}

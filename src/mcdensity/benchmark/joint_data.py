@@ -54,21 +54,8 @@ class _Alone(EstimatorLink):
         super().__init__(estimator)
         self.n_features = n_features
 
-    def logpdf(self, X: Array, y: Array) -> Array:
-        """Log-densities, (n,)."""
-        return super().logpdf(X[:, : self.n_features], y)
-
-    def ppf(self, X: Array, q: Array) -> Array:
-        """Quantiles of rows at q of shape (n, m)."""
-        return super().ppf(X[:, : self.n_features], q)
-
-    def moments(self, X: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation of rows."""
-        return super().moments(X[:, : self.n_features])
-
-    def laws(self, X: Array) -> Any:
-        """The laws of rows."""
-        return super().laws(X[:, : self.n_features])
+    def _inputs(self, X: Array) -> Array:
+        return X[:, : self.n_features]
 
 
 class LinearGaussian(SeveralTargets):

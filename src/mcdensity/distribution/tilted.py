@@ -120,6 +120,8 @@ class TiltedDistribution(JointDistribution):
         """
         n_samples = self._check_size(n_samples)
         rng = as_generator(random_state)
+        if len(self) == 0:
+            return np.empty((0, n_samples, self.n_targets))
         uniform = within(rng.random((_POOL, len(self._order))))
         draws, weight = self._walk(uniform)
         draws = draws[..., self._free] if self._given else draws

@@ -138,9 +138,15 @@ def evaluate_joint(
     )
     if importances:
         out.importance = importance(estimator, X, values, random_state)
-    out.warnings = [
-        f"{name}: {text}" for name, e in targets.items() for text in e.warnings
-    ] + _warn_of_regions(out, level)
+    first, *others = (e.warnings for e in targets.values())
+    shared = [text for text in first if all(text in found for found in others)]
+    own_words = [
+        f"{name}: {text}"
+        for name, e in targets.items()
+        for text in e.warnings
+        if text not in shared
+    ]
+    out.warnings = [*shared, *own_words, *_warn_of_regions(out, level)]
     return out
 
 
