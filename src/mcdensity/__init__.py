@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from mcdensity.mcd import MCD
     from mcdensity.persistence import load, save
     from mcdensity.pipelines import as_estimator
+    from mcdensity.streaming.fitting import fit_files
+    from mcdensity.streaming.monitoring import evaluate_files
+    from mcdensity.streaming.predicting import predict_dask, predict_files
     from mcdensity.tables import TableEstimator
 
 _HOME = {
@@ -26,7 +29,11 @@ _HOME = {
     "TableEstimator": "tables",
     "as_estimator": "pipelines",
     "build_contrast": "contrast",
+    "evaluate_files": "streaming.monitoring",
+    "fit_files": "streaming.fitting",
     "load": "persistence",
+    "predict_dask": "streaming.predicting",
+    "predict_files": "streaming.predicting",
     "save": "persistence",
     "stack_targets": "contrast",
 }
@@ -44,7 +51,11 @@ __all__ = [
     "TableEstimator",
     "as_estimator",
     "build_contrast",
+    "evaluate_files",
+    "fit_files",
     "load",
+    "predict_dask",
+    "predict_files",
     "save",
     "stack_targets",
 ]

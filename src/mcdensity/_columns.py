@@ -13,6 +13,7 @@ from mcdensity._validation import require
 
 __all__ = [
     "DATE_PARTS",
+    "LEAST_KEYS",
     "as_levels",
     "check_dates",
     "date_numbers",
@@ -26,7 +27,7 @@ __all__ = [
 # Signs that people write for a missing value: the first in any column, the others among numbers.
 _SIGNS = ("?", "-", "--", ".", "n.a.", "missing")
 # With fewer rows integers may be in order by chance.
-_LEAST_KEYS = 20
+LEAST_KEYS = 20
 # Numbers of rows that were drawn from a longer table are still dense.
 _DENSE = 20
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T].*)?$")
@@ -62,7 +63,7 @@ def without_signs(column: Any) -> tuple[Any, str | None]:
 def is_key(column: Any) -> bool:
     """Whether a column of numbers looks like numbers of rows: different integers in order."""
     values = np.asarray(column, dtype=np.float64)
-    if len(values) < _LEAST_KEYS or not np.isfinite(values).all():
+    if len(values) < LEAST_KEYS or not np.isfinite(values).all():
         return False
     steps = np.diff(values)
     whole = bool((values == np.floor(values)).all())

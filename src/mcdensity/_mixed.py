@@ -12,7 +12,7 @@ from mcdensity.distribution import DiscreteDistribution, MixedDistribution
 from mcdensity.experts.distilled import Distilled
 from mcdensity.target_kind import Measure
 
-__all__ = ["discrete_law", "fit_parts", "mixed_law"]
+__all__ = ["discrete_law", "fit_parts", "labels_of", "mixed_law"]
 
 Array = NDArray[np.float64]
 
@@ -61,10 +61,10 @@ def fit_parts(
     labels._measure = Measure("discrete")
     labels.fit(
         X,
-        _labels(y, atoms, labels._no_atom),
+        labels_of(y, atoms, labels._no_atom),
         sample_weight,
         X_unlabeled=unlabeled,
-        y_marginal=None if more is None else _labels(more, atoms, labels._no_atom),
+        y_marginal=None if more is None else labels_of(more, atoms, labels._no_atom),
         groups=groups,
     )
     of_rest._measure = Measure("continuous", model.support_)
@@ -87,7 +87,7 @@ def fit_parts(
             setattr(model, name, getattr(of_rest, name))
 
 
-def _labels(y: Array, atoms: Array, no_atom: int) -> Array:
+def labels_of(y: Array, atoms: Array, no_atom: int) -> Array:
     """Number the atoms and "no atom"."""
     number = np.searchsorted(atoms, y)
     label = number + (number >= no_atom)

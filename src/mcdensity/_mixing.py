@@ -143,3 +143,9 @@ def pooling_exponents(own: Array, grid: Array, row_weight: Array, start: Array) 
 
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(start))
     return np.asarray(found.x)
+
+
+def is_level(gains: Array, best: Array) -> bool:
+    """Whether gains of the same rows are behind by no more than a standard error."""
+    behind = best - gains
+    return bool(behind.mean() <= behind.std() / np.sqrt(len(behind)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ import joblib
 from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["in_parallel", "worker_count"]
+__all__ = ["in_parallel", "limited_threads", "worker_count"]
 
 # Seconds after which processes without work end.
 _IDLE = 300
@@ -45,6 +46,13 @@ def worker_count(n_jobs: int | None) -> int:
 def _controller(has_torch: bool) -> ThreadpoolController:
     """Find the libraries with threads of their own; again when torch has been imported."""
     return ThreadpoolController()
+
+
+@contextmanager
+def limited_threads(count: int) -> Iterator[None]:
+    """Let libraries with OpenMP use so many threads when they are called from this one."""
+    with _controller("torch" in sys.modules).limit(limits=count, user_api="openmp"):
+        yield
 
 
 def in_parallel(
@@ -86,10 +94,9 @@ def in_parallel(
             found = joblib.Parallel(n_jobs=workers)(some)
             work.finish(dict(zip(work.ready(), found, strict=True)))
         return work.in_order()
-    controller = _controller("torch" in sys.modules)
 
     def alone(*arguments: Any) -> Any:
-        with controller.limit(limits=1, user_api="openmp"):
+        with limited_threads(1):
             return function(*arguments)
 
     def elsewhere(*arguments: Any) -> Any:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["SILENT", "Reporter", "showing"]
+__all__ = ["SILENT", "Reporter", "counting", "showing"]
 
 # Seconds between two looks at the reports.
 _PAUSE = 0.2
@@ -168,6 +168,49 @@ def showing(verbose: bool, text: str, outer: Reporter = SILENT) -> Iterator[Repo
             watcher.join()
             look()
             os.unlink(path)
+
+
+@contextmanager
+def counting(
+    verbose: bool, text: str, total: int | None, done: int = 0
+) -> Iterator[Callable[[int], None]]:
+    """Show how many rows are done, how many a second, and how long the rest will take.
+
+    Parameters
+    ----------
+    verbose : bool
+        Whether to show anything.
+    text : str
+        What is being done.
+    total : int or None
+        How many rows there are, where that is known.
+    done : int
+        How many are done already.
+    """
+    start, new = time.monotonic(), 0
+    summary = _Summary(text)
+
+    def say() -> str:
+        pace = new / max(time.monotonic() - start, 1e-9)
+        said = f"{text}: {done + new:,} rows, {pace:,.0f} a second"
+        if total is None or pace == 0:
+            return said
+        return f"{said}, about {max(total - done - new, 0) / pace:,.0f} s left"
+
+    if not verbose:
+        yield lambda count: None
+        return
+    with _display(summary) as draw:
+
+        def advance(count: int) -> None:
+            nonlocal new
+            new += count
+            summary.text = say()
+            if total:
+                summary.add(json.dumps({"name": "", "share": (done + new) / total}))
+            draw()
+
+        yield advance
 
 
 @contextmanager

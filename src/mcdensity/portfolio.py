@@ -14,12 +14,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mcdensity._effort import EFFORTS, Effort
-from mcdensity._mixing import best_weights, mixture_weights, pool_gains, pooling_exponents
+from mcdensity._effort import EFFORTS
+from mcdensity._mixing import (
+    best_weights,
+    is_level,
+    mixture_weights,
+    pool_gains,
+    pooling_exponents,
+)
 from mcdensity._parallel import in_parallel, worker_count
 from mcdensity._progress import showing
 from mcdensity._validation import check_number
-from mcdensity.data import Folds, OutOfTimeError, TrainingData, assign_folds
+from mcdensity.data import Folds, OutOfTimeError, TrainingData
 from mcdensity.experts.base import (
     Conditioned,
     ConditionedPool,
@@ -27,6 +33,7 @@ from mcdensity.experts.base import (
     DensityExpert,
     Expert,
     FitReport,
+    condition_all,
 )
 from mcdensity.experts.crossfit import CrossFitted
 from mcdensity.experts.registry import get_expert, list_experts, portfolio_names, register
@@ -37,8 +44,6 @@ __all__ = ["Portfolio"]
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-# Each fold is a fifth of the observations.
-_PARTS = 5
 # With so many observations experts are fitted in processes: two threads wait for each other's
 # Python code. On two cores 1000 and 5000 rows took 7.0 and 18.8 s in threads, 4.4 and 11.1 in
 # processes, and 7.3 and 21.3 on one core. To start them takes 2.5 s, once.
@@ -51,8 +56,6 @@ _LARGE_FORESTS = 10_000
 # With fewer observations weights cannot be learned: the simplest expert is pooled
 # with the marginal.
 _LEAST_OBSERVATIONS = 20
-# Rows that experts are judged by: a standard error of about 0.02 nats.
-_MOST_SCORED = 2000
 # Experts of less weight are dropped: they cost time at every prediction. The mean log-likelihood of
 # 21 real and simulated tables was the same to 0.0004 nats with 0.02, 0.05 and 0.1.
 _LEAST_WEIGHT = 0.1
@@ -138,7 +141,7 @@ class Portfolio(Expert):
         if units < _LEAST_OBSERVATIONS:
             self._fit_too_few(names, data)
             return FitReport.empty()
-        data = data.but(folds=_folds(units, data.effort, data.random_state))
+        data = data.but(folds=Folds.chosen(units, data.effort, data.random_state))
         self._untied = data.without_ties()
         names = self._teachers_first([n for n in names if not self._is_unsuited(n, data)])
         # Each has random numbers of its own, whoever is fitted before it.
@@ -262,15 +265,44 @@ class Portfolio(Expert):
             data.report(1)
         if getattr(expert, "given_up_", False):
             return
+        self._keep(name, report, data)
+        self._experts[name] = expert
+        if report.columns is not None:
+            self._columns[name] = report.columns
+
+    def _keep(self, name: str, report: FitReport, data: TrainingData) -> None:
+        """Keep what an expert says of held-out rows."""
         own = np.full(len(data), np.nan)
         # Relative to the marginal of the same data: one with ties and one without may be compared.
         own[report.rows] = report.log_density - data.held_out_marginal()[report.rows]
         place = np.zeros(len(data), dtype=np.intp)
         place[report.rows] = np.arange(len(report.rows))
         self._found[name] = own, place, report.log_ratio.astype(np.float32)
-        self._experts[name] = expert
-        if report.columns is not None:
-            self._columns[name] = report.columns
+
+    def reweigh(
+        self, data: TrainingData, more: Mapping[str, tuple[DensityExpert, FitReport]]
+    ) -> None:
+        """Weight the experts anew, with further ones, by rows that none has learned from.
+
+        Parameters
+        ----------
+        data : TrainingData
+            The rows.
+        more : mapping
+            Names of the further ones to these and what they say of the rows.
+        """
+        known = self.experts_ | self._teachers
+        self._found, self._untied, self._seeds = {}, data.without_ties(), {}
+        found, rows = condition_all(known, data.X), np.arange(len(data))
+        for name, expert in known.items():
+            density = isinstance(getattr(expert, "expert", expert), DensityExpert)
+            own = self._untied if density else data
+            self._keep(name, FitReport.of(found[name], own, rows), own)
+        for name, (_, report) in more.items():
+            self._keep(name, report, self._untied)
+        self._experts = known | {name: expert for name, (expert, _) in more.items()}
+        self._columns = {name: np.empty(0) for name in known}  # only whose they are matters now
+        self._finish(data)
 
     def _best(self, data: TrainingData) -> Array | None:
         """Held-out log-densities of the best expert so far."""
@@ -306,7 +338,7 @@ class Portfolio(Expert):
                 break
             # The simplest of those that may be as good as the best.
             best = max(enough, key=lambda found: found[2].mean())
-            level = [found for found in enough if _is_level(found[2], best[2])]
+            level = [found for found in enough if is_level(found[2], best[2])]
             kept, exponents, _ = min(
                 level, key=lambda found: (self._size(found[0]), -found[2].mean())
             )
@@ -384,22 +416,9 @@ class Portfolio(Expert):
 
     def condition(self, X: Array) -> Conditioned:
         """Condition all experts."""
-        found: dict[str, Conditioned] = {}
         # Files of earlier versions have no teachers.
-        experts = self.experts_ | getattr(self, "_teachers", {})
-
-        def conditioned(name: str) -> Conditioned:
-            if name not in found:
-                expert = experts[name]
-                teacher = expert.learns_from
-                found[name] = (
-                    expert.condition(X, conditioned(teacher).columns)
-                    if teacher is not None and teacher in experts
-                    else expert.condition(X)
-                )
-            return found[name]
-
-        parts = [conditioned(name) for name in self.experts_]
+        found = condition_all(self.experts_ | getattr(self, "_teachers", {}), X)
+        parts = [found[name] for name in self.experts_]
         pool = ConditionedPool(len(X), parts, list(self._exponents.values()))
         rest = self.weights_["marginal"]
         return ConditionedPortfolio(pool, rest, self._points, self._log_marginal, self._mass)
@@ -426,20 +445,3 @@ def _fit_one(
     mine._experts, mine._found, mine._columns = {}, {}, dict(columns or {})
     mine._consider(name, data, 1)
     return tuple({n: part[n] for n in (name,) if n in part} for part in mine._parts())
-
-
-def _is_level(gains: Array, best: Array) -> bool:
-    """Whether gains of the same rows are behind by no more than a standard error."""
-    behind = best - gains
-    return bool(behind.mean() <= behind.std() / np.sqrt(len(behind)))
-
-
-def _folds(units: int, effort: Effort, rng: np.random.Generator) -> Folds:
-    """Divide the observations, and choose those by which all experts are compared."""
-    count = next((k for n, k in effort.folds if units < n), 1)
-    ways = next((k for n, k in effort.ways if units < n), 1)
-    part = assign_folds(units, _PARTS, rng, ways)
-    fold = np.where(part < count, part, -1)
-    scored = np.zeros(units, dtype=bool)
-    scored[rng.permutation(np.flatnonzero(fold[0] >= 0))[:_MOST_SCORED]] = True
-    return Folds(fold, scored)

@@ -6,11 +6,8 @@ that what was done to the training table is done to every later one.
 
 from __future__ import annotations
 
-import difflib
-import re
 import warnings
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -31,8 +28,8 @@ from mcdensity._columns import (
     without_signs,
 )
 from mcdensity._delegate import DelegatingEstimator
-from mcdensity._files import replacing
 from mcdensity._inputs import all_or_nothing, as_pandas, is_foreign_frame
+from mcdensity._table_files import nearest, read_table, write_table
 from mcdensity._validation import as_numbers, check_integer, require
 from mcdensity.estimator import ConditionalEstimator
 
@@ -48,7 +45,6 @@ _MISSING = "(missing)"
 _SKETCH = 2000
 # A text column with more distinct values than this, and than half its rows, is a name or a key.
 _NAMES = 50
-_READERS = {".csv": ",", ".tsv": "\t", ".parquet": None, ".pq": None}
 
 
 class TablePreparation(TransformerMixin, BaseEstimator):
@@ -149,6 +145,39 @@ class TablePreparation(TransformerMixin, BaseEstimator):
             self.encoder_.fit(self._texts(table))
         return self
 
+    def learn_from_all(
+        self,
+        counts: Mapping[str, Mapping[str, int]],
+        missing: Mapping[str, int],
+        ranges: Mapping[str, tuple[float, float]],
+    ) -> None:
+        """Take over what is known of more rows than those of `fit`, without these rows.
+
+        Parameters
+        ----------
+        counts : mapping
+            Of columns of text: how often each text occurs.
+        missing : mapping
+            How many values each column lacks.
+        ranges : mapping
+            Of columns of numbers: the smallest and the largest.
+        """
+        self.ranges_ |= {name: ranges[name] for name in self.numbers_ if name in ranges}
+        columns = []
+        for name in self.texts_:
+            known = {_MISSING: missing.get(name, 0), **counts.get(name, {})}
+            often = sorted(known, key=lambda text: (-known[text], text))
+            # As the encoder sees it: counts matter up to the least frequency, then their order.
+            rank = {text: self.max_categories - i for i, text in enumerate(often)}
+            least = self.encoder_.min_frequency
+            columns.append([
+                text for text in often for _ in range(min(known[text], least + max(rank[text], 0)))
+            ])  # fmt: skip
+        if columns:
+            longest = max(map(len, columns))
+            filled = [column + column[:1] * (longest - len(column)) for column in columns]
+            self.encoder_.fit(np.array(filled, dtype=object).T)
+
     def transform(self, X: pd.DataFrame) -> Array:
         """Return the table as numbers, shape (n, columns)."""
         check_is_fitted(self)
@@ -162,9 +191,7 @@ class TablePreparation(TransformerMixin, BaseEstimator):
         if self.numbers_:
             parts.append(self.imputer_.transform(self._numbers(table)))
         if self.texts_:
-            with warnings.catch_warnings():  # texts that were never seen are expected
-                warnings.filterwarnings("ignore", "Found unknown categories")
-                parts.append(self.encoder_.transform(self._texts(table)))
+            parts += self._encoded(table)
         return np.concatenate(parts, axis=1, dtype=np.float64)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
@@ -243,6 +270,26 @@ class TablePreparation(TransformerMixin, BaseEstimator):
         parts = [table[n].astype(object).where(table[n].notna(), _MISSING) for n in self.texts_]
         return np.array([[str(v) for v in part] for part in parts], dtype=object).T
 
+    def _encoded(self, table: Any) -> list[Array]:
+        """Columns of each text: different texts are encoded once, whatever the number of rows."""
+        pandas = require("pandas", "cli")
+        found = [_different(table[name]) for name in self.texts_]
+        longest = max(len(texts) for _, texts in found)
+        different = pandas.DataFrame({
+            name: [*texts, *[_MISSING] * (longest - len(texts))]
+            for name, (_, texts) in zip(self.texts_, found, strict=True)
+        })  # fmt: skip
+        with warnings.catch_warnings():  # texts that were never seen are expected
+            warnings.filterwarnings("ignore", "Found unknown categories")
+            encoded = self.encoder_.transform(different.to_numpy(dtype=object))
+        rare = self.encoder_.infrequent_categories_
+        widths = [
+            len(known) - (0 if few is None else len(few) - 1)
+            for known, few in zip(self.encoder_.categories_, rare, strict=True)
+        ]
+        blocks = np.split(encoded, np.cumsum(widths)[:-1], axis=1)
+        return [block[place] for block, (place, _) in zip(blocks, found, strict=True)]
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
@@ -316,11 +363,22 @@ class TableEstimator(DelegatingEstimator):
         -------
         self
         """
+        preparation = TablePreparation(self.max_categories, self.dates).fit(X)
+        return self._fit_prepared(preparation, X, y, sample_weight, **extra)
+
+    def _fit_prepared(
+        self,
+        preparation: TablePreparation,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        **extra: Any,
+    ) -> Self:
+        """Learn from what a fitted preparation makes of the table."""
         from mcdensity.mcd import MCD
 
         if self.estimator is not None and not isinstance(self.estimator, ConditionalEstimator):
             raise TypeError(f"estimator must be an estimator of mcdensity, got {self.estimator!r}.")
-        preparation = TablePreparation(self.max_categories, self.dates).fit(X)
         if extra.get("X_unlabeled") is not None:
             extra["X_unlabeled"] = preparation.transform(extra["X_unlabeled"])
         estimator = MCD() if self.estimator is None else clone(self.estimator)
@@ -330,14 +388,15 @@ class TableEstimator(DelegatingEstimator):
             y = as_levels(y, self.levels)
             if isinstance(estimator, MCD) and estimator.target == "auto":
                 estimator.set_params(target="discrete", support=(0, len(self.levels) - 1))
-        estimator.fit(preparation.transform(X), y, sample_weight, **extra)
+        inputs = preparation.transform(X)
+        estimator.fit(inputs, y, sample_weight, **extra)
         self.preparation_ = preparation
         self._adopt(estimator)
         several = getattr(estimator, "target_names_", None)
         self.target_ = ",".join(several) if several else None if name is None else str(name)
         self.feature_names_in_ = preparation.feature_names_in_
         self.n_features_in_ = preparation.n_features_in_
-        self.seen_ = np.sort(_row_hashes(preparation.transform(X), y))[:_SKETCH]
+        self.seen_ = np.sort(_row_hashes(inputs, y))[:_SKETCH]
         return self
 
     def share_seen(self, X: pd.DataFrame, y: ArrayLike) -> float:
@@ -356,17 +415,19 @@ class TableEstimator(DelegatingEstimator):
         return self.preparation_.transform(X)
 
 
+def _different(column: Any) -> tuple[NDArray[np.intp], list[str]]:
+    """Return the place of each row's text among the different ones, and these."""
+    pandas = require("pandas", "cli")
+    if column.dtype == object and pandas.api.types.infer_dtype(column, skipna=True) != "string":
+        column = column.where(column.isna(), column.map(str))  # 1 and True are different texts
+    place, values = pandas.factorize(column)
+    return place, [*map(str, values), _MISSING]  # -1, the last, stands for nothing
+
+
 def _row_hashes(X: Array, y: ArrayLike) -> NDArray[np.uint64]:
     pandas = require("pandas", "cli")
     rows = np.column_stack([X, as_numbers("y", y)])
     return pandas.util.hash_pandas_object(pandas.DataFrame(rows), index=False).to_numpy()
-
-
-def nearest(name: str, known: Iterable[Any]) -> str:
-    """Return " (did you mean 'x'?)" where one of the known names is like this one, else ""."""
-    names = {str(n).lower(): str(n) for n in known}
-    found = difflib.get_close_matches(str(name).lower(), names, n=1)
-    return f" (did you mean {names[found[0]]!r}?)" if found else ""
 
 
 def _reasons(left_out: dict[str, str]) -> str:
@@ -386,60 +447,3 @@ def _check_table(X: Any) -> Any:
         double = X.columns[X.columns.duplicated()][0]
         raise ValueError(f"The table has several columns named {double!r}; rename them.")
     return X.set_axis([str(c) for c in X.columns], axis=1)
-
-
-# Files.
-
-
-def read_table(path: str | Path) -> pd.DataFrame:
-    """Read a CSV or Parquet file; errors are reported in one sentence.
-
-    Known endings are .csv, .tsv and .parquet; text files may be compressed (.csv.gz). A CSV file
-    with semicolons, as spreadsheets write them in much of Europe, is read too.
-    """
-    pandas = require("pandas", "cli")
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file in it.")
-    if not path.exists():
-        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise FileNotFoundError(f"There is no file {path}{nearest(path.name, beside)}.")
-    suffix = _suffix(path)
-    try:
-        if _READERS[suffix] is None:
-            table = pandas.read_parquet(path)
-        else:
-            table = pandas.read_csv(path, sep=_READERS[suffix])
-            if suffix == ".csv" and table.shape[1] == 1 and ";" in str(table.columns[0]):
-                table = pandas.read_csv(path, sep=";", decimal=",")
-    except pandas.errors.EmptyDataError as error:
-        raise ValueError(f"{path} is empty.") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not text in UTF-8; save it as such, or as Parquet.") from error
-    except (ValueError, EOFError, OSError) as error:
-        message = str(error).strip().splitlines()[-1]
-        raise ValueError(f"{path} cannot be read as a table: {message}") from error
-    if len(table) == 0:
-        raise ValueError(f"{path} has no rows.")
-    return table
-
-
-def write_table(table: pd.DataFrame, path: str | Path) -> None:
-    """Write a CSV or Parquet file, completely or not at all."""
-    suffix = _suffix(Path(path))
-    with replacing(path) as temporary:
-        if _READERS[suffix] is None:
-            table.to_parquet(temporary, index=False)
-        else:
-            table.to_csv(temporary, index=False, sep=_READERS[suffix])
-
-
-def _suffix(path: Path) -> str:
-    name = re.sub(r"\.(gz|bz2|xz|zip)$", "", path.name.lower())
-    suffix = Path(name).suffix
-    if suffix not in _READERS:
-        raise ValueError(
-            f"{path} has {f'the ending {suffix!r}' if suffix else 'no ending'}; tables are read "
-            f"and written as {', '.join(_READERS)}."
-        )
-    return suffix

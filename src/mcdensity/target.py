@@ -331,6 +331,9 @@ class InnerMarginal:
     held_out : ndarray of shape (n,), optional
         Log-density, in the inner coordinate, of each labelled target under a marginal that has not
         seen it; by default the marginal's own.
+    tied : ndarray, optional
+        The few different values of a target, none if they are many, where more rows than those at
+        hand have told; see `tied_values`.
 
     Attributes
     ----------
@@ -340,8 +343,14 @@ class InnerMarginal:
         How far beyond them densities are tabulated: by the range of the targets on either side.
     """
 
-    def __init__(self, space: TargetSpace, marginal: Any, held_out: Array | None = None) -> None:
-        self.space, self.marginal, self.held_out = space, marginal, held_out
+    def __init__(
+        self,
+        space: TargetSpace,
+        marginal: Any,
+        held_out: Array | None = None,
+        tied: Array | None = None,
+    ) -> None:
+        self.space, self.marginal, self.held_out, self.tied = space, marginal, held_out, tied
         low, high = space.limits
         ends = np.array([low, high, 2 * low - high, 2 * high - low])
         first, last, far_below, far_above = space.inner(ends, clip=False).tolist()
@@ -412,15 +421,21 @@ class InnerMarginal:
                 n = len(held_out)
                 held_out = held_out + self.logpdf(spread[:n]) - self.logpdf(t[:n])
             return spread, InnerMarginal(space, self.marginal, held_out)
-        values = np.unique(t)
-        if not 2 < len(values) <= max(_FEW_VALUES, len(t) / 20):
+        values = tied_values(t) if self.tied is None else self.tied
+        if len(values) == 0:
             return None
         middle = (values[1:] + values[:-1]) / 2
         first, last = 2 * values[0] - middle[0], 2 * values[-1] - middle[-1]
         edges = np.concatenate([[first], middle, [last]])
-        cell = np.searchsorted(values, t)
+        cell = np.searchsorted(middle, t)
         low, high = edges[cell], edges[cell + 1]
         mass = np.maximum(np.diff(self.cdf(edges)), 1e-12)[cell]
         held_out = np.log(mass / (high - low))[:n_labeled]
         spread = low + (high - low) * rng.random(len(t))
-        return spread, InnerMarginal(self.space, self.marginal, held_out)
+        return spread, InnerMarginal(self.space, self.marginal, held_out, self.tied)
+
+
+def tied_values(t: Array) -> Array:
+    """Return the different values of targets, if they are few; else none."""
+    values = np.unique(t)
+    return values if 2 < len(values) <= max(_FEW_VALUES, len(t) / 20) else np.empty(0)

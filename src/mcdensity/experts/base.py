@@ -14,10 +14,10 @@ evaluated at any y, as often as a grid is refined.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ __all__ = [
     "Expert",
     "FitReport",
     "RatioExpert",
+    "condition_all",
     "pool_points",
 ]
 
@@ -404,3 +405,21 @@ class ConditionedPortfolio(Conditioned):
         with np.errstate(divide="ignore"):  # of nothing but the marginal
             share = np.log1p(-self._rest)
         return np.logaddexp(share + value - total, np.log(self._rest))
+
+
+def condition_all(experts: Mapping[str, Any], X: Array) -> dict[str, Conditioned]:
+    """Condition experts, each after the one that it learns from, if that is among them."""
+    found: dict[str, Conditioned] = {}
+
+    def conditioned(name: str) -> Conditioned:
+        if name not in found:
+            expert = experts[name]
+            teacher = expert.learns_from
+            found[name] = (
+                expert.condition(X, conditioned(teacher).columns)
+                if teacher is not None and teacher in experts
+                else expert.condition(X)
+            )
+        return found[name]
+
+    return {name: conditioned(name) for name in experts}

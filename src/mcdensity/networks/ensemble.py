@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -80,25 +80,33 @@ class EnsembleTraining:
             self.holds = torch.as_tensor(holds, device=device)
             self.score_weight = self._tensor(weight[held_out.scored])
         self.use = self._tensor(np.tile(used, (len(levels), 1)))
+        # Rows, targets and weights that come from elsewhere, instead of those above.
+        self.batches: Iterator[tuple[Array, Array, Array]] | None = None
 
     def _tensor(self, array: Array) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(array), dtype=torch.float32, device=self.device)
 
     def loss(self) -> Tensor:
         """Weighted mean of -log-density over a batch, with fresh noise, summed over the stack."""
+        rows, weight, x, y = self._batch()
+        x = x + self.noise[..., None] * self._normal(x.shape)
+        y = self.shift(y, self.noise * self._normal(y.shape))
+        value = self.log_density(x, y, rows)
+        return -((weight * value).sum(1) / weight.sum(1).clamp_min(1e-6)).sum()
+
+    def _batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Draw rows: their numbers, weights for each network of the stack, x and y."""
+        if self.batches is not None:
+            x, y, weight = (self._tensor(part) for part in next(self.batches))
+            rows = torch.zeros(len(y), dtype=torch.long, device=self.device)
+            return rows, weight.expand(self.total, -1), x, y
         n = len(self.y)
         if n > self.batch_size:
             rows = torch.randint(
                 n, (self.batch_size,), device=self.device, generator=generator(self.device)
             )
-            weight, x, y = self.use[:, rows], self.x[rows], self.y[rows]
-        else:
-            rows = torch.arange(n, device=self.device)
-            weight, x, y = self.use, self.x, self.y
-        x = x + self.noise[..., None] * self._normal(x.shape)
-        y = self.shift(y, self.noise * self._normal(y.shape))
-        value = self.log_density(x, y, rows)
-        return -((weight * value).sum(1) / weight.sum(1).clamp_min(1e-6)).sum()
+            return rows, self.use[:, rows], self.x[rows], self.y[rows]
+        return torch.arange(n, device=self.device), self.use, self.x, self.y
 
     def _normal(self, shape: torch.Size) -> Tensor:
         return torch.randn(shape, device=self.device, generator=generator(self.device))
