@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mcdensity.cli.shared import Data, Json, find_column, split_list, take_targets, working
+from mcdensity.cli.shared import (
+    Files,
+    Json,
+    SkipBadFiles,
+    find_column,
+    is_folder,
+    split_list,
+    take_targets,
+    working,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,9 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["fit"]
 
+# Copies of a table that fitting makes, about: one whose copies are larger than the budget is
+# streamed.
+_COPIES = 8
+
 
 def fit(
-    data: Data,
+    data: Files,
     target: Annotated[str, typer.Option(help="The column to predict, or several: a,b.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the model.")],
     model: Annotated[
@@ -62,6 +75,13 @@ def fit(
         str | None,
         typer.Option(help="What dates become: some of year,month,day,weekday,hour,elapsed."),
     ] = None,
+    memory: Annotated[
+        str,
+        typer.Option(
+            help="What rows in memory may take; a folder, or a larger file, is read in parts."
+        ),
+    ] = "2GB",
+    skip_bad_files: SkipBadFiles = False,
     as_json: Json = False,
 ) -> None:
     """Learn the distribution of a column given the others, and write a model file."""
@@ -76,6 +96,16 @@ def fit(
         dates=split_list(dates) or None,
         levels=split_list(levels) or None,
     )
+    if _is_large(data, memory):
+        if hold_out:
+            raise ValueError(
+                "--hold-out is for one file in memory. Of many rows a part is held out anyway; for "
+                "`report` and `evaluate` keep a file aside."
+            )
+        options = {"memory": memory, "skip_bad_files": skip_bad_files, "weight": weight,
+                   "drop": split_list(drop)}  # fmt: skip
+        _fit_files(data, target, estimator, output, seed, options, as_json)
+        return
     table, y, targets = take_targets(read_table(data), target, split_list(levels))
     table, y, notes = _known_rows(table, y, targets)
     held_out = None
@@ -97,6 +127,46 @@ def fit(
     notes.append(f"Fitted {model} to {len(y):,} rows and {len(table.columns)} columns: {output}")
     if held_out is not None:
         notes.append(f"Held out {len(aside):,} rows: {held_out}")
+    typer.echo("\n".join(notes))
+
+
+def _is_large(data: Path, memory: str) -> bool:
+    """Whether the rows are not read into memory all at once."""
+    from mcdensity.streaming.sources import parse_memory, table_bytes
+
+    budget = parse_memory(memory)
+    return is_folder(data) or (data.is_file() and _COPIES * table_bytes(data) > budget)
+
+
+def _fit_files(
+    data: Path, target: str, estimator: Any, output: Path, seed: int, options: dict[str, Any],
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Fit to files, and write the model."""
+    import warnings
+
+    from mcdensity.persistence import save
+    from mcdensity.streaming.fitting import fit_files
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        model = fit_files(data, target, estimator, random_state=seed, verbose=True, **options)
+    notes = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+    found = model.source_
+    if found["unlabeled"]:
+        notes.append(f"{found['unlabeled']:,} rows without {target!r} are left out.")
+    notes += _decisions(model, target)
+    with working("Writing the model"):
+        save(model, output)
+    if as_json:
+        out = {"model": str(output), "rows": found["rows"], "files": found["files"],
+               "features": list(model.feature_names_in_), "notes": notes}  # fmt: skip
+        typer.echo(json.dumps(out))
+        return
+    score = found.get("held_out_log_likelihood")
+    if score is not None:
+        notes.append(f"Log-likelihood of rows that were held out: {score:.4f}.")
+    notes.append(f"Fitted to {found['rows']:,} rows of {found['files']:,} files: {output}")
     typer.echo("\n".join(notes))
 
 

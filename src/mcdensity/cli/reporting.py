@@ -8,15 +8,42 @@ from typing import Annotated, Any
 
 import typer
 
-from mcdensity.cli.shared import Data, Json, Model, Target, read_held_out, working
+from mcdensity.cli.shared import (
+    Data,
+    Files,
+    Json,
+    Model,
+    SkipBadFiles,
+    Target,
+    is_folder,
+    load_model,
+    read_held_out,
+    working,
+)
 
 __all__ = ["evaluate", "info", "report"]
 
 
-def evaluate(model: Model, data: Data, target: Target = None, as_json: Json = False) -> None:
-    """Measure a model on held-out rows: log-likelihood, CRPS, coverage, calibration."""
+def evaluate(
+    model: Model,
+    data: Files,
+    target: Target = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Of a folder, or a large file: by file, or by a column such as month."),
+    ] = None,
+    skip_bad_files: SkipBadFiles = False,
+    as_json: Json = False,
+) -> None:
+    """Measure a model on held-out rows: log-likelihood, CRPS, coverage, calibration.
+
+    Of a folder: log-likelihood, coverage and calibration by file, or by a column.
+    """
     from mcdensity import report
 
+    if is_folder(data) or by is not None:
+        _evaluate_files(model, data, target, by or "file", skip_bad_files, as_json)
+        return
     estimator, X, y = read_held_out(model, data, target)
     several = hasattr(estimator, "links_")
     with working(f"Evaluating {len(y):,} rows"):
@@ -32,6 +59,22 @@ def evaluate(model: Model, data: Data, target: Target = None, as_json: Json = Fa
         typer.echo(f"{where.format(level):36} {share:.1%} (by chance {low:.1%} to {high:.1%})")
     for warning in result.warnings:
         typer.secho(f"Warning: {warning}", fg=typer.colors.YELLOW)
+
+
+def _evaluate_files(
+    model: Path, data: Path, target: str | None, by: str, skip_bad_files: bool, as_json: bool
+) -> None:
+    from mcdensity.streaming.monitoring import evaluate_files
+    from mcdensity.streaming.sources import open_source
+
+    source = open_source(data, skip_bad_files=skip_bad_files)
+    for name, reason in source.skipped.items():
+        typer.secho(f"{name} is left out: {reason}.", fg=typer.colors.YELLOW, err=True)
+    found = evaluate_files(load_model(model), source, target=target, by=by, verbose=True)
+    if as_json:
+        typer.echo(found.reset_index().to_json(orient="records"))
+        return
+    typer.echo(found.to_string(float_format=lambda value: f"{value:.4g}"))
 
 
 def _numbers(result: Any) -> list[tuple[str, str]]:

@@ -15,12 +15,20 @@ if TYPE_CHECKING:
     from mcdensity.estimator import ConditionalEstimator
 
 __all__ = [
-    "Data", "Json", "Model", "Target", "features_of", "find_column", "load_model", "read_held_out",
-    "split_list", "split_numbers", "take_target", "take_targets", "working",
+    "Data", "Files", "Json", "Model", "SkipBadFiles", "Target", "features_of", "find_column",
+    "is_folder", "load_model", "read_held_out", "split_list", "split_numbers", "take_target",
+    "take_targets", "working",
 ]  # fmt: skip
 
 Model = Annotated[Path, typer.Argument(help="A model file, from `mcdensity fit`.")]
 Data = Annotated[Path, typer.Argument(help="A table: .csv, .tsv or .parquet.")]
+Files = Annotated[
+    Path, typer.Argument(help="A table: .csv, .tsv or .parquet; or a folder of them, or a glob.")
+]
+SkipBadFiles = Annotated[
+    bool,
+    typer.Option("--skip-bad-files", help="Leave out files that cannot be read, and say so."),
+]
 Target = Annotated[
     str | None, typer.Option(help="Column with the outcomes, if it is not the model's own.")
 ]
@@ -50,6 +58,11 @@ def working(text: str, total: int | None = None) -> Iterator[Any]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(text, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder of files, or a glob."""
+    return path.is_dir() or (not path.exists() and any(sign in str(path) for sign in "*?["))
 
 
 def find_column(table: pd.DataFrame, name: str, what: str) -> pd.Series:

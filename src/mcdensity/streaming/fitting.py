@@ -129,7 +129,7 @@ def fit_files(
     given = getattr(inner, "random_state", None) if random_state is None else random_state
     rng = as_generator(given)
     if warm_start is None and random_state is not None and "random_state" in inner.get_params():
-        inner.set_params(random_state=int(rng.integers(2**31 - 1)))
+        inner.set_params(random_state=random_state)
     layout = _layout(opened, target, weight, drop, model, int(rng.integers(2**31 - 1)))
     budget = Budget.of(memory, len(layout.features) + len(layout.targets))
     run = _run(opened, layout, budget, rng, client, verbose)
@@ -176,7 +176,7 @@ class Run:
         least_key = float(judged.key[-1])
         sample = Rows.joined([sample, *sketch.extremes.values()])
         asked = model.estimator
-        model.set_params(estimator=_for_sample(asked))
+        model.set_params(estimator=_for_sample(asked, self.verbose))
         self._fit_table(model, sample, sketch)
         model.set_params(estimator=asked)
         inner = model.estimator_
@@ -191,7 +191,9 @@ class Run:
                 "learns from all.",
                 stacklevel=4,
             )
-        model.source_ = self.describe(sketch, streamed, model.score(judged.table, _outcome(judged)))
+        model.source_ = self.describe(
+            sketch, streamed, model.score(judged.table, _outcome(judged, self.layout))
+        )
         return model
 
     # The parts of the work, which a cluster does elsewhere.
@@ -276,11 +278,11 @@ class Run:
         return out | ({} if score is None else {"held_out_log_likelihood": score})
 
 
-def _for_sample(estimator: Any) -> Any:
+def _for_sample(estimator: Any, verbose: bool) -> Any:
     """Return what learns from the sample: without what will learn from all rows."""
     if not isinstance(estimator, MCD):
         return estimator
-    changed = clone(estimator, safe=False)
+    changed = clone(estimator, safe=False).set_params(verbose=verbose)
     if changed.joint == "auto":
         changed.set_params(joint="chain")
     if isinstance(changed.discriminator, str) and changed.discriminator == "auto":
@@ -307,7 +309,7 @@ def _restore(model: MCD, asked: Any) -> None:
     """Give a fitted model, and its leaves, the parameters that were asked for."""
     model.set_params(joint=asked.joint)
     for part in (model, *(leaf.model for leaf in leaves_of(model))):
-        part.set_params(discriminator_params=asked.discriminator_params)
+        part.set_params(discriminator_params=asked.discriminator_params, verbose=asked.verbose)
         if isinstance(getattr(part, "discriminator_", None), Portfolio):
             options = asked.discriminator_params or {}
             part.discriminator_.portfolio = options.get("portfolio")
@@ -394,11 +396,9 @@ def _warn_of_skipped(source: Source) -> None:
         warnings.warn(f"{name} is left out: {reason}.", stacklevel=3)
 
 
-def _outcome(rows: Rows, layout: Layout | None = None) -> Any:
+def _outcome(rows: Rows, layout: Layout) -> Any:
     """Return the targets as a named column, or as a table of several."""
     pandas = require("pandas", "cli")
-    k = rows.Y.shape[1]
-    names = [str(j) for j in range(k)] if layout is None else list(layout.targets)
-    if k == 1:
-        return pandas.Series(rows.Y[:, 0], name=names[0])
-    return pandas.DataFrame(rows.Y, columns=names)
+    if len(layout.targets) == 1:
+        return pandas.Series(rows.Y[:, 0], name=layout.targets[0])
+    return pandas.DataFrame(rows.Y, columns=list(layout.targets))

@@ -19,7 +19,7 @@ from mcdensity.tables import nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Piece", "Source", "SourceError", "open_source", "parse_memory", "total_bytes"]
+__all__ = ["Piece", "Source", "SourceError", "open_source", "parse_memory", "table_bytes"]
 
 _TEXT = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -275,11 +275,17 @@ def open_source(source: Any, *, skip_bad_files: bool = False) -> Source:
     return _Fragments(_dataset(paths, root, skip_bad_files), skip_bad_files)
 
 
-def total_bytes(source: Any) -> int:
-    """Bytes of the files of a path; 0 for what is none."""
-    if not isinstance(source, str | Path):
-        return 0
-    return sum(path.stat().st_size for path in _find(source)[0])
+def table_bytes(path: Path) -> int:
+    """Bytes that a table takes in memory, about, without reading it."""
+    size = path.stat().st_size
+    if _ending(path) in _PARQUET:
+        parquet = require("pyarrow.parquet", "cli")
+        try:
+            found = parquet.read_metadata(path)
+        except (OSError, ValueError):
+            return size  # reading it will report the problem
+        return max(size, 8 * found.num_rows * found.num_columns)
+    return size if path.suffix.lower() in _TEXT else 5 * size  # compressed
 
 
 def parse_memory(memory: Any) -> int:

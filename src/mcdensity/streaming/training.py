@@ -35,7 +35,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 # Rows of the sample at most.
-_MOST_SAMPLE = 100_000
+_MOST_SAMPLE = 50_000
 # Of the budget of memory: numbers in a sample are copied so many times by what learns from it, and
 # this share is for the buffers of shuffled rows, of which so many rows are enough.
 _COPIES, _BUFFER_SHARE, _MOST_BUFFER, _LEAST_BUFFER = 40, 0.25, 262_144, 4096
