@@ -23,7 +23,6 @@ Index = NDArray[np.intp]
 # need.
 _EXACT = 5
 _METHODS = ("auto", "sampling", "shap")
-_ONE = 'functional must be one for shapley; the columns of a list such as ["mean"] would mix.'
 
 
 def shapley(
@@ -94,32 +93,35 @@ def shapley(
     >>> bool(abs(table["contribution"].sum() - gap) < 1e-9)
     True
     """
-    if isinstance(functional, list):
-        raise ValueError(_ONE)
-    if method not in _METHODS:
-        raise ValueError(f"method must be one of {', '.join(_METHODS)}, got {method!r}.")
-    n_permutations = check_integer("n_permutations", n_permutations, 4)
-    if n_permutations % 2:
-        raise ValueError(
-            f"n_permutations must be even, got {n_permutations}: each is used with its reverse."
-        )
+    _check(functional, method, n_permutations)
     rng = as_generator(random_state)
     given = Rows(X)
     behind = Rows(background, "background").some(n_background, rng)
     pool = _joined(given, behind)
     columns = pool.used_by(estimator)
     evaluate = answers(estimator, as_functionals(functional))
-    if method == "shap" or (method == "auto" and _has_shap()):
-        explain: Any = _by_shap
-    else:
-        explain = _exact if len(columns) <= _EXACT else _by_permutations
-    n, m = len(given), len(behind)
-    parts = []
-    for i in range(n):
-        game = _Game(pool, columns, i, n + np.arange(m), evaluate)
-        value, error = explain(game, n_permutations, rng)
-        parts.append((value, error, *game.ends()))
+    places = len(given) + np.arange(len(behind))
+    games = [_Game(pool, columns, i, places, evaluate) for i in range(len(given))]
+    explain = _explainer(method, len(columns))
+    parts = [(*explain(game, n_permutations, rng), *game.ends()) for game in games]
     return _table(given, columns, parts)
+
+
+def _check(functional: Any, method: str, n_permutations: Any) -> None:
+    if isinstance(functional, list):
+        raise ValueError("functional must be one, not a list: call shapley for each of them.")
+    if method not in _METHODS:
+        raise ValueError(f"method must be one of {', '.join(_METHODS)}, got {method!r}.")
+    if check_integer("n_permutations", n_permutations, 4) % 2:
+        raise ValueError(
+            f"n_permutations must be even, got {n_permutations}: each is used with its reverse."
+        )
+
+
+def _explainer(method: str, n_features: int) -> Any:
+    if method == "shap" or (method == "auto" and _has_shap()):
+        return _by_shap
+    return _exact if n_features <= _EXACT else _by_permutations
 
 
 def _has_shap() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -152,26 +152,38 @@ def accumulated_local_effects(
     rows, functionals, columns = _prepared(estimator, X, features, functional, n_rows, random_state)
     n_points = check_integer("n_points", n_points, 2)
     points = {j: _points(rows, j, n_points, local=True) for j in columns}
-    steps = {j: _steps(points[j]) for j in columns}
-    blocks = (
-        rows.with_value(j, points[j].sources[ends[side]])[moved]
-        for j in columns
-        for moved, ends in steps[j]
-        for side in (0, 1)
-    )
-    found = ask(rows, blocks, answers(estimator, functionals))
     parts = []
-    for j in columns:
-        own, n = points[j], len(rows)
-        change = np.zeros((n, len(own.sources) - 1, len(functionals)))
-        used = np.zeros((n, len(own.sources) - 1), dtype=bool)
-        for moved, ends in steps[j]:
-            low, high = next(found), next(found)
-            change[moved, ends[0]] = high - low
-            used[moved, ends[0]] = True
-        effect, error = _accumulated(own, change, used)
-        parts.append(_table(rows, j, own, list(functionals), effect, error))
+    for j, change, used in _changes(rows, points, answers(estimator, functionals)):
+        effect, error = _accumulated(points[j], change, used)
+        parts.append(_table(rows, j, points[j], list(functionals), effect, error))
     return require("pandas", "cli").concat(parts, ignore_index=True)
+
+
+def _changes(
+    rows: Rows, points: dict[int, _Points], evaluate: Callable[[Any], Array]
+) -> Iterator[tuple[int, Array, NDArray[np.bool_]]]:
+    """Move each row to both ends of its steps.
+
+    For each feature: how the functionals change, (rows, steps, functionals), and which rows are in
+    which step.
+    """
+    steps = {j: _steps(own) for j, own in points.items()}
+    blocks = (
+        rows.with_value(j, points[j].sources[end])[moved]
+        for j, own in steps.items()
+        for moved, ends in own
+        for end in ends
+    )
+    found = ask(rows, blocks, evaluate)
+    for j, own in steps.items():
+        used = np.zeros((len(rows), len(own)), dtype=bool)
+        parts = []
+        for moved, (low, _) in own:
+            used[moved, low] = True
+            before, after = next(found), next(found)
+            parts.append(np.zeros((len(rows), before.shape[1])))
+            parts[-1][moved] = after - before
+        yield j, np.stack(parts, axis=1), used
 
 
 class _Points:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def permutation_importance(
 ) -> pd.DataFrame:
     """Measure how much worse predictions become when a feature is shuffled among the rows.
 
-    A feature that another one can stand in for matters little by this measure.
+    A feature that another one can replace matters little by this measure.
 
     Parameters
     ----------
@@ -87,12 +88,10 @@ def permutation_importance(
     if len(chosen) < 2:
         raise ValueError("X has 1 row; at least 2 are needed to shuffle a feature among them.")
     rows, function = rows.at(chosen), _scored(estimator, y, len(rows), chosen, score)
-    orders = [[rng.permutation(len(rows)) for _ in range(n_repeats)] for _ in columns]
-    blocks = [rows.as_they_are()]
-    blocks += [
-        rows.with_value(j, order) for j, own in zip(columns, orders, strict=True) for order in own
-    ]
-    found = ask(rows, blocks, function)
+    shuffled = (
+        rows.with_value(j, rng.permutation(len(rows))) for j in columns for _ in range(n_repeats)
+    )
+    found = ask(rows, chain([rows.as_they_are()], shuffled), function)
     before = next(found)
     after = np.array([_worse(score, before, value) for value in found])
     after = after.reshape(len(columns), n_repeats)
