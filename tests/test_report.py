@@ -270,6 +270,30 @@ def test_where_it_is_wrong():
     assert above.worst == pytest.approx((y - end).max())
 
 
+def test_columns_of_all_kinds(tmp_path):
+    """Truth values, nullable numbers, categories, dates and numbers as text, some missing."""
+    rng = np.random.default_rng(2)
+    days = pd.date_range("2020-01-01", periods=600, freq="D")[rng.permutation(600)]
+    table = pd.DataFrame({
+        "yes": X[:, 0] > 0,
+        "count": pd.array(rng.integers(0, 9, 600), dtype="Int64"),
+        "kind": pd.Categorical(rng.choice(list("abc"), 600)),
+        "day": days,
+        "text": [str(v) if v % 5 else "?" for v in rng.integers(1, 50, 600)],
+    })  # fmt: skip
+    table.loc[::9, "count"] = pd.NA
+    model = TableEstimator(MCD("quadratic", random_state=0), dates=("month", "elapsed"))
+    model.fit(table[:400], Y[:400])
+    text, result = build_report(model, table[400:], Y[400:], n_features=5)
+    assert next(name for name, _ in result.importance) == "yes"
+    labels = [part.label for part in by_feature(result, table[400:], ["count", "day"])]
+    assert labels[3] == "missing"
+    assert re.fullmatch(r"below 202[01]-\d\d-\d\d", labels[4])
+    # Of each feature what is, and what it does: truth values have two boxes in both.
+    pictures = text.split("<h3>yes</h3>")[1].split("<h3>")[0].split("<figure>")[1:]
+    assert [picture.count('class="area inner"') for picture in pictures] == [2, 2]
+
+
 def test_report_of_an_array(tmp_path):
     result = write_report(known(), X, Y, tmp_path / "report.html", title="A <title>")
     text = (tmp_path / "report.html").read_text()

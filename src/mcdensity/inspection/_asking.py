@@ -100,8 +100,8 @@ class Rows:
             return np.asarray(column, dtype=np.float64)
         pandas = require("pandas", "cli")
         if pandas.api.types.is_datetime64_any_dtype(column):
-            days = column.astype("int64").to_numpy() / 8.64e13
-            return np.where(column.isna(), np.nan, days)
+            start = pandas.Timestamp(0, tz=column.dt.tz)
+            return ((column - start) / pandas.Timedelta(days=1)).to_numpy(dtype=np.float64)
         if not pandas.api.types.is_numeric_dtype(column):
             found = pandas.to_numeric(column.astype(object), errors="coerce")
             # Numbers that were read as text, some with a sign for missing values among them.
@@ -109,6 +109,10 @@ class Rows:
                 return None
             column = found
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+    def is_date(self, number: int) -> bool:
+        """Whether a column holds dates; its numbers are then days since 1970."""
+        return self.is_table and getattr(self.column(number).dtype, "kind", "O") == "M"
 
     def mixed(self, source: NDArray[np.intp]) -> Any:
         """Return rows whose column j has the value of row source[:, j]."""

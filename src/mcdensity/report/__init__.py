@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
+from sklearn.base import clone
 
 from mcdensity._files import write_file
 from mcdensity.estimator import ConditionalEstimator
@@ -143,7 +144,7 @@ def _parts(
 
 def _after(e: Evaluation | JointEvaluation) -> str:
     low, high = e.chance(0.9)
-    rows = f"{e.n_rows:,} rows that the model has not seen"
+    rows = f"{e.n_rows:,} held-out rows"
     chance = f"by chance {100 * low:.0f} to {100 * high:.0f} % would be in 90 % "
     what = "intervals" if isinstance(e, Evaluation) else "regions"
     many = len(e.warnings)
@@ -175,10 +176,15 @@ def _recipe(
             versions.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
             continue
-    facts += [("versions", ", ".join(versions)), ("system", platform.platform(terse=True))]
+    facts += [
+        ("versions", ", ".join(versions)),
+        ("system", f"{platform.system()} {platform.machine()}"),
+    ]
+    parts = {type(estimator), type(inner)}
+    imports = sorted(f"from {part.__module__} import {part.__name__}\n" for part in parts)
     code = (
-        "from mcdensity.report import write_report\n\n"
-        f"model = {estimator!r}\n"
+        f"{''.join(imports)}from mcdensity.report import write_report\n\n"
+        f"model = {clone(estimator)!r}\n"
         "model.fit(X_train, y_train)\n"
         f'write_report(model, X, y, "report.html", random_state={random_state!r})'
     )

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcdensity._numbers import readable
+from mcdensity._validation import require
 from mcdensity.inspection import accumulated_local_effects
 from mcdensity.inspection._asking import Array, Rows
 from mcdensity.report.diagnosis import Evaluation
+from mcdensity.report.groups import as_date
 from mcdensity.report.page import pictures, section
 from mcdensity.report.sections import label_of
 from mcdensity.report.svg import Chart, legend
@@ -82,15 +84,16 @@ class _Feature:
     def __init__(self, rows: Rows, name: Any) -> None:
         self.name, self.label = name, label_of(name)
         self.rows, j = rows, rows.number(name)
-        self.numbers = rows.numbers(j)
+        self.few_numbers = False
+        self.numbers, self.is_date = rows.numbers(j), rows.is_date(j)
         if self.numbers is not None:
             different = np.unique(self.numbers[np.isfinite(self.numbers)])
             self.varies = len(different) > 1
             if len(different) > _FEW:
                 return
-            self.text = self.labels(self.numbers)
-            self.names = [t for t in self.labels(different) if t in set(self.text)]
+            self.text, self.names = self.labels(self.numbers), self.labels(different).tolist()
             self.numbers = None
+            self.few_numbers = True
         else:
             self.text = self.labels(rows.column(j))
             names, count = np.unique(self.text, return_counts=True)
@@ -109,6 +112,13 @@ class _Feature:
                 out.append(readable(float(value)) if number else str(value))
         return np.array(out)
 
+    def as_numbers(self, values: list[Any]) -> Array | None:
+        """Return values of this feature as numbers; None for texts."""
+        if not self.rows.is_table:
+            return np.asarray(values, dtype=np.float64)
+        frame = require("pandas", "cli").DataFrame({"value": values})
+        return Rows(frame).numbers(0)
+
     def chart(self, title: str, target: str, ends: tuple[float, float]) -> Chart:
         """Return axes, with nothing on them."""
         labels = (self.label, target)
@@ -116,7 +126,8 @@ class _Feature:
             width = (-0.5, len(self.names) - 0.5)
             return Chart(title, width, ends, labels, categories=self.names)
         low, high = np.quantile(self.numbers[np.isfinite(self.numbers)], [0.005, 0.995])
-        return Chart(title, (float(low), float(high)), ends, labels)
+        written = (as_date if self.is_date else None, None)
+        return Chart(title, (float(low), float(high)), ends, labels, written=written)
 
     def of_the_rows(
         self, e: Evaluation, quantiles: Array, target: str, ends: tuple[float, float]
@@ -148,19 +159,13 @@ class _Feature:
     ) -> str:
         """Draw quantiles at values of this feature."""
         chart = self.chart(f"Effect of {self.label} alone on {target}", target, ends)
-        if self.numbers is None:
-            for text, own in zip(self.labels(values), curves, strict=True):
+        found = self.as_numbers(values)
+        if self.numbers is None or found is None:
+            given = found if self.few_numbers else values
+            for text, own in zip(self.labels(given), curves, strict=True):
                 if text in self.names:
                     _box(chart, float(self.names.index(text)), own)
             return chart.markup()
-        if self.rows.is_table:
-            import pandas
-
-            found = Rows(pandas.DataFrame({"value": values})).numbers(0)
-        else:
-            found = np.asarray(values, dtype=np.float64)
-        if found is None:
-            return ""
         # The outermost values may lie beyond the axis: the curves end where it does.
         at = np.unique(np.clip(found, *chart.x))
         _fan(chart, at, np.stack([np.interp(at, found, own) for own in curves.T], axis=1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from mcdensity._numbers import readable
 from mcdensity.inspection._asking import Array, Rows
 from mcdensity.report.diagnosis import RARE, Evaluation, chance_of
 
-__all__ = ["Misses", "Part", "by_feature", "by_level", "misses"]
+__all__ = ["Misses", "Part", "as_date", "by_feature", "by_level", "misses"]
 
 # Fewer rows of a group say little about a coverage of 90 %.
 _LEAST = 20
@@ -142,7 +142,7 @@ def _groups(rows: Rows, j: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
         if len(different) <= _BINS + 2:
             yield from ((readable(value), numbers == value) for value in different)
         else:
-            yield from _bins(numbers, _BINS)
+            yield from _bins(numbers, _BINS, as_date if rows.is_date(j) else _short)
         yield "missing", missing
         return
     column = rows.column(j).astype(object)
@@ -152,7 +152,18 @@ def _groups(rows: Rows, j: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
         yield str(name), text == name
 
 
-def _bins(values: Array, n_bins: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+def as_date(days: float) -> str:
+    """Return days since 1970 as a date."""
+    return str(np.datetime64(int(days), "D"))
+
+
+def _short(value: float) -> str:
+    return readable(value, 3)
+
+
+def _bins(
+    values: Array, n_bins: int, written: Callable[[float], str] = _short
+) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Split numbers into parts of about the same size, from low to high."""
     known = values[np.isfinite(values)]
     edges = np.unique(np.quantile(known, np.linspace(0, 1, n_bins + 1), method="inverted_cdf"))
@@ -164,11 +175,11 @@ def _bins(values: Array, n_bins: int) -> Iterator[tuple[str, NDArray[np.bool_]]]
         if len(edges) == 2:
             label = "all"
         elif k == 0:
-            label = f"below {readable(high, 3)}"
+            label = f"below {written(high)}"
         elif last:
-            label = f"{readable(low, 3)} and more"
-        elif whole:  # the last number of the group itself
+            label = f"{written(low)} and more"
+        elif whole and written is _short:  # the last number of the group itself
             label = readable(low) if high - 1 == low else f"{readable(low)} to {readable(high - 1)}"
         else:
-            label = f"{readable(low, 3)} to {readable(high, 3)}"
+            label = f"{written(low)} to {written(high)}"
         yield label, rows

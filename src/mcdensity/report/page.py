@@ -22,7 +22,7 @@ __all__ = [
 
 
 # Tables with so few columns do not fill a wide window.
-_FEW_COLUMNS = 4
+_FEW_COLUMNS = 3
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,10 @@ def numbers(e: Evaluation) -> str:
         (readable(e.mae, 3), "mean absolute error of the median"),
         (readable(e.crps, 3), "CRPS: mean error of the whole distribution"),
         (f"{e.log_likelihood:.3f}", f"mean log-{e.what} (± {e.log_likelihood_error:.3f})"),
-        (f"{e.gain:+.3f}", f"nats per row above the {e.what} of y alone"),
+        (
+            "unknown" if np.isnan(e.gain) else f"{e.gain:+.3f}",
+            f"nats per row above the {e.what} of y alone",
+        ),
     ])  # fmt: skip
 
 
@@ -133,12 +136,16 @@ def pit_chart(e: Evaluation) -> str:
     return chart.markup()
 
 
+def _percent(value: float) -> str:
+    return percent(value, 0)
+
+
 def _curve(e: Evaluation) -> str:
     level = np.sort(metrics.pit(e.distribution, e.y))
     n = len(level)
     band = float(stats.kstwo.ppf(0.95, n))
     chart = Chart("Calibration curve", (0, 1), (0, 1), ("predicted probability", "observed share"),
-                  percent=True)  # fmt: skip
+                  written=(_percent, _percent))  # fmt: skip
     at = np.linspace(0, 1, 51)
     chart.band(at, np.maximum(at - band, 0), np.minimum(at + band, 1), "chance")
     chart.line([0, 1], [0, 1], "even")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,7 @@ from mcdensity._numbers import readable
 __all__ = ["Chart", "bar", "interval_meter", "legend", "sparkline", "ticks"]
 
 Array = NDArray[np.float64]
+Writer: TypeAlias = Callable[[float], str] | None
 
 # Room for the labels around the plotting area: left, right, top, bottom.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 20, 10, 42
@@ -57,6 +59,8 @@ class Chart:
         Names of the axes.
     categories : sequence of str, optional
         In place of numbers along the x-axis, at 0, 1, 2, ...
+    written : pair of callables, optional
+        How numbers along each axis are written.
     """
 
     def __init__(
@@ -68,12 +72,12 @@ class Chart:
         *,
         size: tuple[int, int] = (460, 290),
         categories: Sequence[str] | None = None,
-        percent: bool = False,
+        written: tuple[Writer, Writer] = (None, None),
     ) -> None:
         self.name, self.size = name, size
         self.x, self.y = _ends(*x), _ends(*y)
         self.parts: list[str] = []
-        self._axes(labels, categories, percent)
+        self._axes(labels, categories, written)
 
     # Places.
 
@@ -146,19 +150,25 @@ class Chart:
         )
 
     def _axes(
-        self, labels: tuple[str, str], categories: Sequence[str] | None, percent: bool
+        self,
+        labels: tuple[str, str],
+        categories: Sequence[str] | None,
+        written: tuple[Writer, Writer],
     ) -> None:
         width, height = self.size
+        of_x, of_y = written
         floor, right = height - _BOTTOM, width - _RIGHT
         for value in ticks(*self.y, most=5):
             y = float(self.down(value))
             self._path(f"M{_LEFT} {_px(y)}H{right}", "grid")
-            self._text(_LEFT - 6, y + 4, _written(value, percent), "end")
+            self._text(_LEFT - 6, y + 4, _written(value) if of_y is None else of_y(value), "end")
         if categories is None:
             for value in ticks(*self.x, most=int((right - _LEFT) / _LABEL)):
                 x = float(self.across(value))
                 self._path(f"M{_px(x)} {floor}v4", "axis")
-                self._text(x, floor + 17, _written(value, percent), "middle")
+                self._text(
+                    x, floor + 17, _written(value) if of_x is None else of_x(value), "middle"
+                )
         else:
             longest = max(4, int(2 * _LONGEST * 3.4 / max(len(categories), 3)))
             for k, text in enumerate(categories):
@@ -237,7 +247,7 @@ def interval_meter(
 
 def bar(value: float, error: float, most: float) -> str:
     """Return a small picture: a bar with two standard errors."""
-    width, height = 420, 16
+    width, height = 520, 16
     if not most > 0:
         return ""
     scale = (width - 4) / most
@@ -273,9 +283,7 @@ def _ends(low: float, high: float) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _written(value: float, percent: bool) -> str:
-    if percent:
-        return f"{100 * value:g} %"
+def _written(value: float) -> str:
     if abs(value) >= 1e6:
         return f"{value / 1e6:,.4g} M" if abs(value) < 1e12 else f"{value:.2g}"
     return readable(value)
