@@ -339,6 +339,9 @@ def test_pictures():
     near = nearest_rows(model, rows[:1], rows, y)
     assert plot_nearest(near, distribution=model.predict_distribution(rows[:1])).get_xlabel() == "y"
     assert plot_nearest(near.drop(columns="y")).get_xlabel() == "distance"
+    # Names are not taken for formulas.
+    odd = found.assign(feature=["$x^{$", "b", "c"])
+    plot_importance(odd).figure.canvas.draw()
 
 
 @pytest.mark.parametrize(
@@ -366,6 +369,12 @@ def test_pictures():
 def test_mistakes(call, message):
     with pytest.raises(ValueError, match=message):
         call(linear())
+
+
+def test_without_shap(monkeypatch):
+    monkeypatch.setitem(sys.modules, "shap", None)
+    with pytest.raises(ImportError, match="pip install shap"):
+        shapley(linear(), X[:1], X, method="shap")
 
 
 def test_more_mistakes():

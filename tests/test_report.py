@@ -323,7 +323,7 @@ def test_reports_on_counts_and_atoms(tmp_path):
         assert f"mean {word}" in text
         assert model.target_kind_ in text
         assert not re.search(r"\de[+-]\d", words_of(text))
-        assert "mean predicted probability" in text
+        assert "of predictions" in words_of(text).split("The target is")[1]
         # With atoms an interval holds more than it must.
         assert found.nominal[0.5] > 0.55
         low, high = found.chance(0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from math import comb
 from typing import TYPE_CHECKING, Any
@@ -225,7 +226,12 @@ def _by_shap(game: _Game, n_permutations: int, rng: np.random.Generator) -> tupl
     It gets numbers of rows in place of values, so that any column will do, and all of the
     background, of which it would take 100 rows otherwise.
     """
-    shap = require("shap", "dev")
+    try:
+        shap: Any = importlib.import_module("shap")
+    except ImportError as error:
+        raise ImportError(
+            'shap is not installed; get it with: pip install shap, or use method="sampling".'
+        ) from error
     m, p = game.size
 
     def model(numbers: Array) -> Array:

@@ -62,8 +62,8 @@ def plot_effects(table: pd.DataFrame, feature: Any = None, *, ax: Axes | None = 
         else:
             at = np.arange(len(part)) + 0.12 * (k - (len(functionals) - 1) / 2)
             ax.errorbar(at, effect, error, fmt="o", color=color, capsize=3, ms=6, label=label)
-            ax.set_xticks(np.arange(len(part)), [str(v) for v in part["value"]], rotation=30,
-                          ha="right")  # fmt: skip
+            texts = [_plain(str(v)) for v in part["value"]]
+            ax.set_xticks(np.arange(len(part)), texts, rotation=30, ha="right")
     if own["effect"].min() < 0 < own["effect"].max():
         ax.axhline(0, color=GREY, lw=0.8, ls="--")
     what = f"the {functionals[0]}" if len(functionals) == 1 else "y"
@@ -224,10 +224,16 @@ def _check_columns(table: Any, columns: tuple[str, ...]) -> None:
 
 
 def _label(feature: Any) -> str:
-    return feature if isinstance(feature, str) else f"feature {feature}"
+    return _plain(feature) if isinstance(feature, str) else f"feature {feature}"
+
+
+def _plain(text: str) -> str:
+    """Return text in which dollars do not begin a formula."""
+    return text.replace("$", r"\$")
 
 
 def _value(value: Any) -> str:
     if value is None or value != value:
         return "missing"
-    return readable(float(value), 3) if isinstance(value, float | np.floating) else str(value)
+    number = isinstance(value, float | np.floating)
+    return readable(float(value), 3) if number else _plain(str(value))

@@ -106,10 +106,10 @@ def build_report(
         words, top = sections.headline(evaluation), sections.numbers(evaluation)
         parts = _parts(estimator, X, evaluation, n_features, target, random_state, say)
     parts.append(_recipe(estimator, random_state, commands))
-    words = words.replace(" %", "&nbsp;%")
+    words, after = (text.replace(" %", "&nbsp;%") for text in (words, _after(evaluation)))
     header = (
         f'<p class="kind">mcdensity report</p><h1>{html.escape(heading)}</h1>'
-        f'<p class="headline">{words}</p><p class="after">{_after(evaluation)}</p>'
+        f'<p class="headline">{words}</p><p class="after">{after}</p>'
     )
     body = [top, sections.warnings_of(evaluation), *(text for _, text in parts)]
     links = [(text.split('id="')[1].split('"')[0], name) for name, text in parts]

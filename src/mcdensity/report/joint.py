@@ -240,7 +240,7 @@ def _regions(e: JointEvaluation) -> str:
         off = "" if low <= observed <= high else "off"
         body.append([
             Cell(percent(level, 0), level), share(observed, off),
-            Cell(f"{percent(low)} to {percent(high)}", low),
+            Cell(f"{100 * low:.1f} to {percent(high)}", low),
         ])  # fmt: skip
     return section(
         "regions",

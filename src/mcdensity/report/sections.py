@@ -98,7 +98,7 @@ def calibration(e: Evaluation, target: str) -> str:
         off = not low <= observed <= high
         body.append([
             Cell(percent(level, 0), level), share(observed, "off" if off else ""),
-            Cell(f"{percent(low)} to {percent(high)}", low), number(e.width[level]),
+            Cell(f"{100 * low:.1f} to {percent(high)}", low), number(e.width[level]),
         ])  # fmt: skip
     head = ["interval", "holds", "by chance", "mean width"]
     more = " With single values that have a probability, intervals hold more than they must."
@@ -137,7 +137,7 @@ def pit_chart(e: Evaluation) -> str:
 
 
 def _percent(value: float) -> str:
-    return percent(value, 0)
+    return f"{100 * value:.3g} %"
 
 
 def _curve(e: Evaluation) -> str:
@@ -357,7 +357,7 @@ def _shares(e: Evaluation) -> str:
             for i in seen
             if max(observed[i], predicted[i]) > 0.0005
         ]
-        parts.append(table_of(["value", "share of outcomes", "mean predicted probability"], body))
+        parts.append(table_of(["value", "of outcomes", "of predictions"], body))
     if not law.is_discrete:
         # Quantiles of all laws together, from evenly spaced ones of each.
         together = law.ppf_grid(np.linspace(0.005, 0.995, 100)).ravel()
@@ -376,12 +376,13 @@ def _marginal(e: Evaluation, target: str) -> str:
         known = (law.atoms >= e.y.min()) & (
             law.atoms <= max(e.y.max(), np.quantile(law.ppf(0.9), 0.9))
         )
+        known = known if known.any() else np.ones(len(law.atoms), dtype=bool)
         at, predicted = law.atoms[known], law.masses.mean(axis=0)[known]
         observed = np.array([(e.y == value).mean() for value in at])
         step = float(np.diff(at).min()) if len(at) > 1 else 1.0
         top = 1.1 * max(observed.max(), predicted.max())
         chart = Chart("Outcomes and predictions", (at[0] - step, at[-1] + step), (0, top),
-                      (target, "share of rows"), size=(460, 290))  # fmt: skip
+                      (target, "share of rows"), written=(None, _percent))  # fmt: skip
         chart.bars(at - 0.4 * step, at + 0.4 * step, 0, observed)
         chart.line(at, predicted, "mark")
         chart.dots(at, predicted, "dots out")
@@ -391,15 +392,16 @@ def _marginal(e: Evaluation, target: str) -> str:
         y = e.y
     low, high = np.quantile(y, [0.002, 0.998])
     edges = np.linspace(low, high, min(31, max(6, int(np.sqrt(len(y))) + 1)))
-    count = np.histogram(y, edges)[0] / (e.n_rows * np.diff(edges))
+    count = np.histogram(y, edges)[0] / e.n_rows
     grid = np.linspace(low, high, 120)
     curves = _curves(law, grid)
     weight = 1 - law.masses.sum(axis=1) if len(law.atoms) else np.ones(len(law))
     mean = (curves * weight[:, None]).mean(axis=0) if curves is not None else np.zeros(len(grid))
+    mean *= edges[1] - edges[0]  # as a share of rows in a bar, like the outcomes
     top = 1.1 * max(count.max(), np.quantile(mean, 0.98))
-    what = "density beside the atoms" if len(law.atoms) else "density"
+    what = "share of rows beside the atoms" if len(law.atoms) else "share of rows"
     chart = Chart("Outcomes and predictions", (low, high), (0, top), (target, what),
-                  size=(460, 290))  # fmt: skip
+                  written=(None, _percent))  # fmt: skip
     chart.bars(edges[:-1], edges[1:], 0, count)
     chart.line(grid, np.minimum(mean, top), "mark")
     return chart.markup()

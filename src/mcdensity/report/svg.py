@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 Writer: TypeAlias = Callable[[float], str] | None
 
 # Room for the labels around the plotting area: left, right, top, bottom.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 20, 10, 42
+_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 20, 10, 42
 # About one label for so many pixels.
 _LABEL = 70.0
 # Longer names are cut on axes.
@@ -179,8 +179,8 @@ class Chart:
         self._path(f"M{_LEFT} {floor}H{right}", "axis")
         middle = (_LEFT + right) / 2
         self._text(middle, height - 5, labels[0], "middle", ' class="name"')
-        turn = f' class="name" transform="rotate(-90 13 {(_TOP + floor) / 2:.0f})"'
-        self._text(13, (_TOP + floor) / 2, labels[1], "middle", turn)
+        turn = f' class="name" transform="rotate(-90 10 {(_TOP + floor) / 2:.0f})"'
+        self._text(10, (_TOP + floor) / 2, labels[1], "middle", turn)
 
 
 def sparkline(
@@ -255,7 +255,8 @@ def bar(value: float, error: float, most: float) -> str:
     low, high = (_px(float(np.clip(value + s * 2 * error, 0, most) * scale)) for s in (-1, 1))
     return (
         f'<svg class="meter" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'aria-hidden="true"><rect class="bar" x="0" y="3" width="{_px(end)}" height="10" rx="2"/>'
+        'preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="bar" x="0" y="3" width="{_px(end)}" height="10" rx="2"/>'
         f'<path class="whisker" d="M{low} 8H{high}M{low} 5v6M{high} 5v6"/></svg>'
     )
 
