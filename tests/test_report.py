@@ -1,8 +1,13 @@
 """The report: numbers that are right, warnings that are due, a page that works."""
 
+import html
+import re
+from importlib import resources
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 pytest.importorskip("matplotlib")
 
@@ -11,6 +16,7 @@ from mcdensity import MCD, TableEstimator, metrics
 from mcdensity.distribution import GaussianMixtureDistribution
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.report import build_report, evaluate, evaluate_joint, write_report
+from mcdensity.report.groups import by_feature, by_level, misses
 from mcdensity.target import TargetSpace
 
 RNG = np.random.default_rng(0)
@@ -99,33 +105,193 @@ def test_warnings_about_the_data():
     assert any("'a' outside of what was seen in training" in text for text in far)
 
 
-@pytest.mark.parametrize("width", [1200, 420], ids=["wide", "narrow"])
-def test_report_in_a_browser(tmp_path, width):
-    table = pd.DataFrame(X, columns=["a", "b", "long name <of> a & feature"])
-    table["kind"] = np.where(X[:, 1] > 0, "high", "low")
-    target = pd.Series(Y, name="price")
+HOSTILE = "</td><script>console.error('in')</script><img src=x onerror=console.error(1)>&\"'"
+
+
+def hostile_report():
+    """Return a report on a table whose names and texts are markup."""
+    table = pd.DataFrame(X, columns=["a", "b", HOSTILE])
+    table["kind"] = np.where(X[:, 1] > 0, f"{HOSTILE} high", "<!-- body -->")
+    target = pd.Series(Y, name=f"price {HOSTILE}")
     model = TableEstimator(MCD("quadratic", random_state=0)).fit(table[:400], target[:400])
     said = []
     text, result = build_report(
-        model, table[400:].reset_index(drop=True), Y[400:], progress=said.append
+        model,
+        table[400:].reset_index(drop=True),
+        Y[400:],
+        commands=["mcdensity report <model>"],
+        progress=said.append,
     )
     assert len(said) == 4
-    assert "price: report on held-out rows" in text
+    return text, result
+
+
+# The least contrast of any text with what is behind it, in what the page computes.
+CONTRAST = """
+  const light = c => { const v = c.map(x => x / 255).map(
+      x => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]; };
+  const parse = text => (text.match(/[\\d.]+/g) || []).map(Number);
+  let contrast = 99;
+  for (const e of document.body.querySelectorAll("*")) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    if (!own || e.closest("script") || !e.getClientRects().length) continue;
+    const style = getComputedStyle(e);
+    const front = parse(e.closest("svg") ? style.fill : style.color);
+    let back = e;
+    while (back && (parse(getComputedStyle(back).backgroundColor)[3] ?? 1) === 0)
+      back = back.parentElement;
+    const behind = back ? parse(getComputedStyle(back).backgroundColor) : [255, 255, 255];
+    const [low, high] = [light(front), light(behind)].sort((p, q) => p - q);
+    contrast = Math.min(contrast, (high + 0.05) / (low + 0.05));
+  }"""
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1400, "light"), (400, "light"), (1000, "dark")], ids=str
+)
+def test_report_in_a_browser(tmp_path, width, scheme):
+    text, result = hostile_report()
     assert f"{result.log_likelihood:.3f}" in text
-    assert "&lt;of&gt; a &amp; feature" in text
+    assert "<img src=x" not in text
+    assert text.count("<script>") == 1
+    assert "mcdensity report &lt;model&gt;" in text
+    dark = "@media (prefers-color-scheme: dark)"
+    assert dark in text
+    text = text.replace(dark, "@media all" if scheme == "dark" else "@media not all")
     question = """
-      const images = [...document.images];
-      return { images: images.length, alone: images.every(i => i.src.startsWith("data:")),
-        broken: images.filter(i => !i.complete || i.naturalWidth < 50).length,
-        named: images.every(i => i.alt), tables: document.querySelectorAll("table").length,
-        outside: document.querySelectorAll("link[href^=http], script[src]").length };"""
-    seen = ask(text, question, tmp_path, width)
-    assert seen["images"] == 3 + 2 + 4
-    assert seen["alone"]
+      %s
+      const drawn = [...document.querySelectorAll("svg[role=img]")];
+      const table = document.querySelector("#groups table");
+      const column = k => [...table.tBodies[0].rows].map(r => Number(r.cells[k].dataset.v));
+      const before = column(4);
+      table.querySelectorAll("th button")[4].click();
+      const down = column(4);
+      table.querySelectorAll("th button")[4].click();
+      return { contrast, before, down, up: column(4),
+        sorted: table.querySelectorAll("th")[4].getAttribute("aria-sort"),
+        charts: document.querySelectorAll("svg.chart").length,
+        named: drawn.every(e => e.getAttribute("aria-label")),
+        sections: [...document.querySelectorAll("section")].map(e => e.id),
+        links: [...document.querySelectorAll("nav a")].every(a => document.querySelector(a.hash)),
+        outside: document.querySelectorAll("link[href^=http], script[src], img, iframe").length,
+        asked: performance.getEntriesByType("resource").length,
+        smallest: Math.min(...drawn.map(e => e.getBoundingClientRect().width)) };"""
+    seen = ask(text, question % CONTRAST, tmp_path, width)
+    assert seen["contrast"] >= 4.5
+    assert seen["down"] == sorted(seen["before"], reverse=True)
+    assert seen["up"] == sorted(seen["before"])
+    assert seen["sorted"] == "ascending"
+    # Calibration 3, errors 1, two for each of four features, the target 1.
+    assert seen["charts"] == 3 + 1 + 2 * 4 + 1
     assert seen["named"]
-    assert seen["broken"] == 0
-    assert seen["tables"] == 5
-    assert seen["outside"] == 0
+    assert seen["links"]
+    assert seen["outside"] == seen["asked"] == 0
+    assert seen["smallest"] > 50
+    assert seen["sections"] == [
+        "calibration", "groups", "wrong", "rows", "importance", "features", "target", "recipe",
+    ]  # fmt: skip
+
+
+def test_colours_can_be_read():
+    """All text colours on all backgrounds, in light and dark windows and in print."""
+    css = resources.files("mcdensity.report").joinpath("style.css").read_text()
+    schemes = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    assert len(schemes) == 3
+    for scheme in schemes:
+        colour = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", scheme))
+        light = {name: luminance(value) for name, value in colour.items()}
+        for front in ("ink", "muted", "blue", "orange", "green", "purple"):
+            for back in ("page", "card", "soft", "good", "bad"):
+                low, high = sorted((light[front], light[back]))
+                assert (high + 0.05) / (low + 0.05) >= 4.5, (front, back)
+
+
+def luminance(colour):
+    """Relative luminance, as the Web Content Accessibility Guidelines define it."""
+    value = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def words_of(text):
+    """Return the text of a page, without markup."""
+    plain = re.sub(r"<(style|script)>.*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
+    return " ".join(html.unescape(plain).replace("\xa0", " ").split())
+
+
+def test_headline_in_plain_words():
+    """y = 20 + 5 x + 2 e: intervals of 6.6, which are sqrt(29) / 2 = 2.7 times as sharp."""
+    said = words_of(build_report(known(), X, Y)[0])
+    found = re.search(
+        r"90 % intervals hold (\d+) % of outcomes ; typically 6.6 wide ; (\S+) times as sharp as "
+        "without features",
+        said,
+    )
+    assert found, said[:500]
+    assert 86 <= int(found[1]) <= 94
+    assert float(found[2]) == pytest.approx(np.sqrt(29) / 2, rel=0.1)
+    nothing = words_of(build_report(known(slope=0.0, spread=np.sqrt(29)), X, Y)[0])
+    assert "about as sharp as without features" in nothing
+    assert "less sharp than" in words_of(build_report(known(spread=20.0), X, Y)[0])
+
+
+def test_where_it_is_wrong():
+    """Rows of one group have twice the noise, and are shifted."""
+    rng = np.random.default_rng(1)
+    kind = rng.choice(["calm", "wild"], 600)
+    table = pd.DataFrame({"x": X[:, 0], "kind": kind})
+    y = 20 + 5 * X[:, 0] + np.where(kind == "wild", 3 + 4 * NOISE, 2 * NOISE)
+
+    class OfTable(Known):
+        def _check_predict(self, X):
+            return X[["x"]].to_numpy()
+
+    model = OfTable().fit(table, y)
+    result = evaluate(model, table, y, importances=True)
+    assert set(result.importance_error) == {"x", "kind"}
+    parts = {(p.feature, p.label): p for p in by_feature(result, table, ["x", "kind"])}
+    assert len(parts) == 5
+    calm, wild = parts["kind", "calm"], parts["kind", "wild"]
+    assert wild.off
+    assert not calm.off
+    assert wild.coverage < 0.7
+    assert wild.bias == pytest.approx(3, abs=0.8)
+    assert wild.error > calm.error
+    assert calm.chance[0] < 0.9 < calm.chance[1]
+    assert calm.width == pytest.approx(2 * 2 * stats.norm.ppf(0.95))
+    levels = by_level(result)
+    assert sum(p.n_rows for p in levels) == 600
+    below, above = misses(result)
+    assert below.n_rows + above.n_rows == round((1 - result.coverage[0.9]) * 600)
+    assert below.expected == above.expected == 0.05
+    assert above.n_rows > below.n_rows
+    end = 20 + 5 * X[:, 0] + 2 * stats.norm.ppf(0.95)
+    assert above.worst == pytest.approx((y - end).max())
+
+
+def test_columns_of_all_kinds(tmp_path):
+    """Truth values, nullable numbers, categories, dates and numbers as text, some missing."""
+    rng = np.random.default_rng(2)
+    days = pd.date_range("2020-01-01", periods=600, freq="D")[rng.permutation(600)]
+    table = pd.DataFrame({
+        "yes": X[:, 0] > 0,
+        "count": pd.array(rng.integers(0, 9, 600), dtype="Int64"),
+        "kind": pd.Categorical(rng.choice(list("abc"), 600)),
+        "day": days,
+        "text": [str(v) if v % 5 else "?" for v in rng.integers(1, 50, 600)],
+    })  # fmt: skip
+    table.loc[::9, "count"] = pd.NA
+    model = TableEstimator(MCD("quadratic", random_state=0), dates=("month", "elapsed"))
+    model.fit(table[:400], Y[:400])
+    text, result = build_report(model, table[400:], Y[400:], n_features=5)
+    assert next(name for name, _ in result.importance) == "yes"
+    labels = [part.label for part in by_feature(result, table[400:], ["count", "day"])]
+    assert labels[3] == "missing"
+    assert re.fullmatch(r"below 202[01]-\d\d-\d\d", labels[4])
+    # Of each feature what is, and what it does: truth values have two boxes in both.
+    pictures = text.split("<h3>yes</h3>")[1].split("<h3>")[0].split("<figure>")[1:]
+    assert [picture.count('class="area inner"') for picture in pictures] == [2, 2]
 
 
 def test_report_of_an_array(tmp_path):
@@ -156,7 +322,8 @@ def test_reports_on_counts_and_atoms(tmp_path):
         text = (tmp_path / "report.html").read_text()
         assert f"mean {word}" in text
         assert model.target_kind_ in text
-        assert "e+0" not in text.split("<img")[0]
+        assert not re.search(r"\de[+-]\d", words_of(text))
+        assert "of predictions" in words_of(text).split("The target is")[1]
         # With atoms an interval holds more than it must.
         assert found.nominal[0.5] > 0.55
         low, high = found.chance(0.5)

@@ -39,8 +39,8 @@ _HOME = {
 }
 
 _MODULES = {
-    "baselines", "datasets", "discriminators", "marginals", "metrics", "persistence", "pipelines",
-    "plotting", "report", "simulators", "tables",
+    "baselines", "datasets", "discriminators", "inspection", "marginals", "metrics", "persistence",
+    "pipelines", "plotting", "report", "simulators", "tables",
 }  # fmt: skip
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -116,13 +117,29 @@ def report(
 
     estimator, X, y = read_held_out(model, data, target)
     with working(f"Report on {len(y):,} rows") as advance:
-        result = write_report(estimator, X, y, output, title=title, progress=lambda _: advance(0))
+        result = write_report(
+            estimator,
+            X,
+            y,
+            output,
+            title=title,
+            commands=[_command(model, data, output, target, title)],
+            progress=lambda _: advance(0),
+        )
     if as_json:
         typer.echo(json.dumps({"report": str(output)} | result.as_dict()))
         return
     for warning in result.warnings:
         typer.secho(f"Warning: {warning}", fg=typer.colors.YELLOW)
     typer.echo(f"Report on {result.n_rows:,} rows: {output}")
+
+
+def _command(model: Path, data: Path, output: Path, target: str | None, title: str | None) -> str:
+    """Return the command that writes this report."""
+    words = ["mcdensity", "report", str(model), str(data), "-o", str(output)]
+    for name, value in (("--target", target), ("--title", title)):
+        words += [name, value] if value is not None else []
+    return shlex.join(words)
 
 
 def info(model: Model, as_json: Json = False) -> None:

@@ -9,7 +9,12 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from mcdensity._validation import as_generator, check_weights
-from mcdensity.distribution import DiscreteDistribution, JointDistribution, check_coverage
+from mcdensity.distribution import (
+    ConditionalDistribution,
+    DiscreteDistribution,
+    JointDistribution,
+    check_coverage,
+)
 from mcdensity.metrics._inputs import Array, Density, average, check_floor, prepare
 
 __all__ = [
@@ -83,8 +88,13 @@ def crps(
     For laws of single values it is the exact sum; on integers that is `rps`.
     """
     d, y = prepare(distribution, y, grid)
+    return average(crps_by_row(d, y), sample_weight)
+
+
+def crps_by_row(d: ConditionalDistribution, y: Array) -> Array:
+    """Return the continuous ranked probability score of each row."""
     if isinstance(d, DiscreteDistribution):
-        return average(d._crps(y), sample_weight)
+        return d._crps(y)
     # Quantiles as edges, denser in the tails, so that no panel spans scales that differ much: with
     # 16 nodes each, the score of a normal distribution is exact to 1e-6 (see the tests).
     tail = np.array([1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.2])
@@ -99,7 +109,7 @@ def crps(
         t = (left + right)[:, None] / 2 + half * node
         step = (left >= y)[:, None]
         total += (half * weight * (d.cdf(t) - step) ** 2).sum(axis=1)
-    return average(total, sample_weight)
+    return total
 
 
 def rps(

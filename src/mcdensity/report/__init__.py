@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
-from importlib import resources
+import platform
+from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import clone
 
-from mcdensity import plotting
 from mcdensity._files import write_file
-from mcdensity._numbers import readable
 from mcdensity.estimator import ConditionalEstimator
-from mcdensity.plotting.features import feature_column
-from mcdensity.report import page
+from mcdensity.report import sections
 from mcdensity.report.diagnosis import Evaluation, evaluate
+from mcdensity.report.features import features_of
 from mcdensity.report.joint import JointEvaluation, evaluate_joint, joint_facts, joint_parts
+from mcdensity.report.page import Cell, page, section, table_of
 from mcdensity.target_kind import describe
 
 __all__ = [
@@ -32,8 +32,8 @@ __all__ = [
 
 # Central intervals in the table of coverages.
 _LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
-# Best and worst rows: as many as a table and a picture show at a glance.
-_EXTREMES = 5
+# What the numbers depend on.
+_LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "KDEpy", "pandas")
 
 
 def write_report(
@@ -57,14 +57,16 @@ def build_report(
     title: str | None = None,
     n_features: int = 4,
     random_state: Any = 0,
+    commands: Sequence[str] = (),
     progress: Callable[[str], None] | None = None,
 ) -> tuple[str, Evaluation | JointEvaluation]:
     """Build a report on held-out rows as HTML.
 
-    What was fitted, how good the distributions are (log-likelihood, CRPS, coverage, PIT,
-    calibration), the best and the worst predicted rows, how the density changes with the main
-    features, and warnings in plain words. Of several targets: each by itself, how they belong
-    together, their regions, and pairs of them.
+    How good the distributions are in plain words and numbers (coverage, CRPS, log-likelihood),
+    where they hold and where they do not (calibration, coverage by predicted level and by group),
+    the best and the worst predicted rows, what the features are worth and how the law moves with
+    them over the rows as they are, what the target is, and how to repeat it all. Of several
+    targets: each by itself, how they belong together, their regions, and pairs of them.
 
     Parameters
     ----------
@@ -77,7 +79,9 @@ def build_report(
     n_features : int, default 4
         Features to show, the most important ones.
     random_state : int, Generator, RandomState or None
-        For the shuffling that measures how much a feature matters.
+        For the shuffling that measures how much a feature matters, and for drawing rows.
+    commands : sequence of str, optional
+        Commands that made the report, to show among what is needed to repeat it.
     progress : callable, optional
         Called with a few words when a new part begins.
 
@@ -92,165 +96,113 @@ def build_report(
     names = getattr(estimator, "target_names_", None) if hasattr(estimator, "links_") else None
     target = ", ".join(names) if names else getattr(estimator, "target_", None) or "y"
     heading = title or f"{target}: report on held-out rows"
-    parts = [f"<h1>{html.escape(heading)}</h1>"]
     evaluation: Evaluation | JointEvaluation
     if names:
-        found, evaluation = joint_parts(estimator, X, y, random_state, say)
-        parts += [found[0], _warnings(evaluation), *found[1:]]
+        words, top, parts, evaluation = joint_parts(estimator, X, y, random_state, say)
     else:
         evaluation = evaluate(
             estimator, X, y, levels=_LEVELS, importances=True, random_state=random_state
         )
-        say("drawing calibration")
-        parts += [_summary(evaluation), _warnings(evaluation), _coverage(evaluation)]
-        parts.append(_calibration(evaluation, target))
-        say("drawing rows")
-        parts.append(_rows(X, evaluation, target))
-        say("drawing features")
-        parts.append(_features(estimator, X, evaluation, n_features, target))
-    parts.append(_fitted(estimator))
-    template = resources.files("mcdensity.report").joinpath("template.html")
-    text = template.read_text(encoding="utf-8")
-    text = text.replace("<!-- title -->", html.escape(heading))
-    return text.replace("<!-- body -->", "\n".join(parts)), evaluation
-
-
-def _summary(e: Evaluation) -> str:
-    return page.boxes([
-        (f"{e.n_rows:,}", "held-out rows"),
-        (f"{e.log_likelihood:.3f}", f"mean log-{e.what} (± {e.log_likelihood_error:.3f})"),
-        (f"{e.gain:+.3f}", f"above the {e.what} of y alone, in nats per row"),
-        (readable(e.crps), f"CRPS; mean absolute error of the median {readable(e.mae)}"),
-        (f"{e.coverage[0.9]:.1%}", "of outcomes in their 90 % interval"),
-    ])  # fmt: skip
-
-
-def _warnings(e: Evaluation | JointEvaluation) -> str:
-    if not e.warnings:
-        return '<p class="fine">No warnings: nothing here contradicts the predictions.</p>'
-    items = "".join(f"<li>{html.escape(text)}</li>" for text in e.warnings)
-    return f'<h2>Warnings</h2><ul class="warnings">{items}</ul>'
-
-
-def _coverage(e: Evaluation) -> str:
-    rows = []
-    for level, share in e.coverage.items():
-        low, high = e.chance(level)
-        off = "" if low <= share <= high else " class=off"
-        rows.append(
-            f"<tr><td>{level:.0%}</td><td{off}>{share:.1%}</td>"
-            f"<td>{low:.1%} to {high:.1%}</td><td>{readable(e.width[level])}</td></tr>"
-        )
-    return (
-        "<h2>Coverage</h2><p>How many outcomes lie in their central interval, and how many would "
-        "if the distributions were right (19 times out of 20).</p>"
-        '<div class="wide"><table><thead><tr><th>interval</th><th>observed</th><th>expected</th>'
-        f"<th>mean width</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        words, top = sections.headline(evaluation), sections.numbers(evaluation)
+        parts = _parts(estimator, X, evaluation, n_features, target, random_state, say)
+    parts.append(_recipe(estimator, random_state, commands))
+    words, after = (text.replace(" %", "&nbsp;%") for text in (words, _after(evaluation)))
+    header = (
+        f'<p class="kind">mcdensity report</p><h1>{html.escape(heading)}</h1>'
+        f'<p class="headline">{words}</p><p class="after">{after}</p>'
     )
+    body = [top, sections.warnings_of(evaluation), *(text for _, text in parts)]
+    links = [(text.split('id="')[1].split('"')[0], name) for name, text in parts]
+    return page(heading, header, body, links), evaluation
 
 
-def _calibration(e: Evaluation, target: str) -> str:
-    pit = page.picture(lambda ax: plotting.plot_pit(e.distribution, e.y, ax=ax), (5, 3.6))
-    curve = page.picture(lambda ax: plotting.plot_calibration(e.distribution, e.y, ax=ax), (5, 4.4))
-    chosen = np.linspace(0, e.n_rows - 1, min(e.n_rows, 400)).astype(int)
-    order = np.argsort(e.distribution.median(), kind="stable")[chosen]
-    fan = page.picture(
-        lambda ax: plotting.plot_fan(e.distribution[order], e.y[order], ax=ax).set_ylabel(target),
-        (5, 3.6),
-    )
-    return "<h2>Calibration</h2>" + page.pictures([
-        (pit, "PIT histogram", "Flat is right. A bowl: too narrow; a hump: too wide; a slope: "
-         "too low or too high."),
-        (curve, "Calibration curve", "How often outcomes lie below each predicted quantile."),
-        (fan, "Fan chart", "Median and intervals of rows ordered by their median, with outcomes."),
-    ])  # fmt: skip
+def _parts(
+    estimator: Any,
+    X: Any,
+    e: Evaluation,
+    n_features: int,
+    target: str,
+    random_state: Any,
+    say: Callable[[str], None],
+) -> list[tuple[str, str]]:
+    """Return the sections on one target, each with its name in the list of sections."""
+    say("drawing calibration")
+    parts = [
+        ("Intervals", sections.calibration(e, target)),
+        ("Groups", sections.levels(e, X)),
+        ("Errors", sections.wrong(e, target)),
+    ]
+    say("drawing rows")
+    parts.append(("Rows", sections.rows_of(e, X, target)))
+    parts.append(("Importance", sections.importances(e)))
+    say("drawing features")
+    moved = features_of(estimator, X, e, n_features, target, random_state)
+    parts += [("Features", moved)] if moved else []
+    parts.append(("Target", sections.target_of(estimator, e, target)))
+    return parts
 
 
-def _rows(X: Any, e: Evaluation, target: str) -> str:
-    order = np.argsort(e.density, kind="stable")
-    k = min(_EXTREMES, e.n_rows // 2)
-    groups = (("best", order[::-1][:k]), ("worst", order[:k]))
-    names = [name for name, _ in e.importance[:5]]
-    parts, pictures = ["<h2>The best and the worst predicted rows</h2>"], []
-    for word, rows in groups:
-        distribution = e.distribution[rows]
-        interval = distribution.interval(0.9)
-        head = ["row", target, "median", "90 % interval", f"log-{e.what}", *names]
-        body = []
-        for i, row in enumerate(rows):
-            cells = [
-                str(row), readable(e.y[row], 5), readable(distribution.median()[i]),
-                f"{readable(interval[i, 0])} to {readable(interval[i, 1])}",
-                f"{e.density[row]:.2f}",
-                *(_show(feature_column(X, name), row) for name in names),
-            ]  # fmt: skip
-            body.append("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>")
-        heads = "".join(f"<th>{html.escape(str(h))}</th>" for h in head)
-        parts.append(
-            f'<h3>The {word}</h3><div class="wide"><table><thead><tr>{heads}</tr></thead>'
-            f"<tbody>{''.join(body)}</tbody></table></div>"
-        )
-        picture = page.picture(
-            lambda ax, d=distribution, r=rows: plotting.plot_densities(  # type: ignore[misc]
-                d, e.y[r], labels=[f"row {i}" for i in r], ax=ax
-            ).set_xlabel(target),
-            (5, 4),
-        )
-        pictures.append((picture, f"The {word}", f"Densities of the {word} predicted rows."))
-    return "\n".join([*parts, page.pictures(pictures)])
+def _after(e: Evaluation | JointEvaluation) -> str:
+    low, high = e.chance(0.9)
+    rows = f"{e.n_rows:,} held-out rows"
+    chance = f"by chance {100 * low:.0f} to {100 * high:.0f} % would be in 90 % "
+    what = "intervals" if isinstance(e, Evaluation) else "regions"
+    many = len(e.warnings)
+    said = f"{many} warning{'s' if many > 1 else ''} below" if many else "no warnings"
+    return f"From {rows}; {chance}{what}; {said}."
 
 
-def _features(
-    estimator: ConditionalEstimator, X: Any, e: Evaluation, n_features: int, target: str
-) -> str:
-    shown = e.importance[:n_features]
-    rows = "".join(
-        f"<tr><td>{html.escape(str(name))}</td><td>{loss:.3f}</td></tr>"
-        for name, loss in e.importance[:15]
-    )
-    pictures = []
-    for name, _ in shown:
-
-        def draw(ax: Any, name: Any = name) -> None:
-            plotting.plot_heatmap(estimator, X, name, y=e.y, ax=ax).set_ylabel(target)
-
-        pictures.append((page.picture(draw, (5.4, 3.8)), str(name),
-                         f"The density of {target} along {name}."))  # fmt: skip
-    return (
-        "<h2>How the density changes with the main features</h2><p>Log-likelihood that is lost, in "
-        "nats per row, when a feature is shuffled among the held-out rows. The pictures move one "
-        "feature and hold the others at their median or most frequent value; points are the "
-        'held-out rows.</p><div class="wide"><table><thead><tr><th>feature</th><th>loss</th></tr>'
-        f"</thead><tbody>{rows}</tbody></table></div>{page.pictures(pictures)}"
-    )
-
-
-def _fitted(estimator: ConditionalEstimator) -> str:
+def _recipe(
+    estimator: ConditionalEstimator, random_state: Any, commands: Sequence[str]
+) -> tuple[str, str]:
+    """Return what was fitted, and how to repeat the report."""
     from mcdensity import __version__
 
     inner = getattr(estimator, "estimator_", estimator)
-    facts = [("estimator", repr(estimator)), ("features", str(estimator.n_features_in_))]
+    facts = [("features", str(estimator.n_features_in_))]
     if hasattr(inner, "target_kind_"):
         facts.append(("target", describe(inner)))
     if hasattr(inner, "links_"):
         facts += joint_facts(inner)
     for name in ("ratio_", "contrast_size_", "construction_", "weights_"):
         if hasattr(inner, name):
-            value = getattr(inner, name)
-            facts.append((name, f"{value:.4g}" if isinstance(value, float) else str(value)))
+            facts.append((name, _plain(getattr(inner, name))))
     preparation = getattr(estimator, "preparation_", None)
-    if preparation is not None and preparation.left_out_:
+    if preparation is not None and getattr(preparation, "left_out_", None):
         facts += [(f"column {n!r} left out", why) for n, why in preparation.left_out_.items()]
-    facts.append(("mcdensity", __version__))
-    rows = "".join(
-        f'<tr><td>{html.escape(a)}</td><td class="text">{html.escape(b)}</td></tr>'
-        for a, b in facts
+    versions = [f"Python {platform.python_version()}", f"mcdensity {__version__}"]
+    for name in _LIBRARIES:
+        try:
+            versions.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    facts += [
+        ("versions", ", ".join(versions)),
+        ("system", f"{platform.system()} {platform.machine()}"),
+    ]
+    parts = {type(estimator), type(inner)}
+    imports = sorted(f"from {part.__module__} import {part.__name__}\n" for part in parts)
+    code = (
+        f"{''.join(imports)}from mcdensity.report import write_report\n\n"
+        f"model = {clone(estimator)!r}\n"
+        "model.fit(X_train, y_train)\n"
+        f'write_report(model, X, y, "report.html", random_state={random_state!r})'
     )
-    return f'<h2>What was fitted</h2><div class="wide"><table><tbody>{rows}</tbody></table></div>'
+    shell = "".join(f"<pre>{html.escape(line)}</pre>" for line in commands)
+    text = section(
+        "recipe",
+        "What was fitted, and how to repeat it",
+        "",
+        f"<pre>{html.escape(code)}</pre>{shell}",
+        table_of(["", ""], [[a, Cell(b, kind="long")] for a, b in facts], sortable=False),
+    )
+    return "Recipe", text
 
 
-def _show(column: Any, row: int) -> str:
-    value = column.iloc[row] if hasattr(column, "iloc") else column[row]
-    if value is None or value != value:
-        return "missing"
-    return readable(float(value)) if isinstance(value, float | np.floating) else str(value)
+def _plain(value: Any) -> str:
+    """Return what was learned, with numbers of a few digits."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(part)}" for name, part in value.items())
+    return str(value)

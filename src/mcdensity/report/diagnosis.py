@@ -13,10 +13,10 @@ from sklearn.model_selection import KFold
 
 from mcdensity import metrics
 from mcdensity._numbers import readable
-from mcdensity._validation import as_generator
 from mcdensity.distribution import ConditionalDistribution
 from mcdensity.distribution.joint import refuse_joint
 from mcdensity.estimator import ConditionalEstimator
+from mcdensity.inspection import permutation_importance
 
 __all__ = [
     "RARE",
@@ -35,9 +35,9 @@ Array = NDArray[np.float64]
 RARE = 0.005
 # With fewer rows the standard error of a coverage of 90 % is above 4 %.
 _FEW = 50
-# Rows whose features are shuffled to see what each is worth; each feature costs as many
-# predictions.
-_IMPORTANCE_ROWS = 300
+# Rows whose features are shuffled to see what each is worth, and how often; each feature costs as
+# many predictions.
+_IMPORTANCE_ROWS, _IMPORTANCE_REPEATS = 200, 3
 # Rows of a bin: as many as it takes to find that 90 % intervals hold only 70 % of them.
 _LEAST_BIN = 40
 # A log-density so much below the mean is a density 160,000 times smaller.
@@ -58,6 +58,7 @@ class Evaluation:
     coverage, width : by the level of the central interval
     nominal : what the intervals should cover: the level, or more where laws have atoms
     importance : features and the log-likelihood lost when they are shuffled, largest first
+    importance_error : standard errors of these losses, over shufflings
     warnings : list of str
     """
 
@@ -75,6 +76,7 @@ class Evaluation:
     width: dict[float, float]
     nominal: dict[float, float]
     importance: list[tuple[Any, float]] = field(default_factory=list)
+    importance_error: dict[Any, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -102,6 +104,7 @@ class Evaluation:
         out["width"] = {f"{level:g}": width for level, width in self.width.items()}
         if self.importance:
             out["importance"] = {str(name): loss for name, loss in self.importance}
+            out["importance_error"] = {str(n): error for n, error in self.importance_error.items()}
         return out | {"warnings": self.warnings}
 
 
@@ -159,7 +162,7 @@ def evaluate(
     density = estimator.logpdf(X, outcomes)
     out = measured(distribution, outcomes, density, levels)
     if importances:
-        out.importance = importance(estimator, X, outcomes, random_state)
+        out.importance, out.importance_error = importance(estimator, X, outcomes, random_state)
     out.warnings = [*warn_of_calibration(out), *_warn_of_data(estimator, X, out)]
     return out
 
@@ -237,27 +240,20 @@ def _alone(y: Array, law: ConditionalDistribution) -> float:
 
 
 def importance(
-    estimator: ConditionalEstimator, X: Any, y: Array, random_state: Any
-) -> list[tuple[Any, float]]:
-    """Return features and the log-likelihood lost when they are shuffled, largest first."""
-    rng = as_generator(random_state)
-    rows = np.sort(rng.permutation(len(y))[:_IMPORTANCE_ROWS])
-    frame = hasattr(X, "iloc")
-    part = X.iloc[rows] if frame else np.asarray(X, dtype=np.float64)[rows]
-    before = estimator.logpdf(part, y[rows]).mean()
-    if frame:
-        names: list[Any] = list(getattr(estimator, "feature_names_in_", X.columns))
-    else:
-        names = list(range(part.shape[1]))
-    losses = []
-    for name in names:
-        shuffled, order = part.copy(), rng.permutation(len(rows))
-        if frame:
-            shuffled[name] = part[name].to_numpy()[order]
-        else:
-            shuffled[:, name] = part[order, name]
-        losses.append((name, float(before - estimator.logpdf(shuffled, y[rows]).mean())))
-    return sorted(losses, key=lambda item: -item[1])
+    estimator: Any, X: Any, y: Array, random_state: Any, n_rows: int = _IMPORTANCE_ROWS
+) -> tuple[list[tuple[Any, float]], dict[Any, float]]:
+    """Return features and the log-likelihood lost when shuffled, largest first, and its errors."""
+    found = permutation_importance(
+        estimator,
+        X,
+        y,
+        n_repeats=_IMPORTANCE_REPEATS,
+        n_rows=n_rows,
+        random_state=random_state,
+    )
+    columns = (found["feature"].tolist(), found["importance"].tolist(), found["std_error"].tolist())
+    features, losses, errors = columns
+    return list(zip(features, losses, strict=True)), dict(zip(features, errors, strict=True))
 
 
 def warn_of_calibration(e: Evaluation) -> list[str]:
@@ -270,12 +266,12 @@ def warn_of_calibration(e: Evaluation) -> list[str]:
     p_high = float(stats.binom.sf(inside - 1, e.n_rows, e.nominal[0.9]))
     if p_low < RARE:
         out.append(
-            f"Intervals are too narrow: the 90 % intervals hold only {e.coverage[0.9]:.0%} of the "
-            "outcomes."
+            f"Intervals are too narrow: the 90 % intervals hold only {100 * e.coverage[0.9]:.0f} % "
+            "of the outcomes."
         )
     elif p_high < RARE:
         out.append(
-            f"Intervals are too wide: the 90 % intervals hold {e.coverage[0.9]:.0%} of the "
+            f"Intervals are too wide: the 90 % intervals hold {100 * e.coverage[0.9]:.0f} % of the "
             "outcomes."
         )
     out += _warn_by_size(e)
@@ -362,8 +358,8 @@ def _warn_of_data(estimator: ConditionalEstimator, X: Any, e: Evaluation) -> lis
     if seen > 0.05:
         out.insert(
             0,
-            f"About {seen:.0%} of these rows were used to fit the model: all numbers here are too "
-            "optimistic. Use rows that were held out.",
+            f"About {100 * seen:.0f} % of these rows were used to fit the model: all numbers here "
+            "are too optimistic. Use rows that were held out.",
         )
     numbers = zip(preparation.ranges_.items(), preparation.numbers_of(X).T, strict=True)
     for (name, (low, high)), values in numbers:

@@ -23,7 +23,20 @@ from mcdensity.report.diagnosis import (
     measured,
     warn_of_calibration,
 )
-from mcdensity.report.page import boxes, figure_picture, picture, pictures, table_of
+from mcdensity.report.page import (
+    Cell,
+    boxes,
+    figure_picture,
+    image,
+    number,
+    percent,
+    picture,
+    pictures,
+    section,
+    share,
+    table_of,
+)
+from mcdensity.report.sections import importances, pit_chart
 
 __all__ = ["JointEvaluation", "evaluate_joint", "joint_facts", "joint_parts"]
 
@@ -32,6 +45,8 @@ Array = NDArray[np.float64]
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
 # Rows whose marginals and regions are computed: each needs draws of its own.
 _MOST_ROWS = 200
+# Rows whose features are shuffled.
+_IMPORTANCE_ROWS = 100
 
 
 @dataclass
@@ -51,6 +66,7 @@ class JointEvaluation:
     correlation : mean matrix of correlations
     targets : Evaluation of each target's own law, by name
     importance : features and the log-likelihood lost when they are shuffled, largest first
+    importance_error : standard errors of these losses, over shufflings
     warnings : list of str
     """
 
@@ -68,6 +84,7 @@ class JointEvaluation:
     correlation: Array
     targets: dict[str, Evaluation]
     importance: list[tuple[Any, float]] = field(default_factory=list)
+    importance_error: dict[Any, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def chance(self, level: float) -> tuple[float, float]:
@@ -84,6 +101,7 @@ class JointEvaluation:
         out["targets"] = {name: e.as_dict() for name, e in self.targets.items()}
         if self.importance:
             out["importance"] = {str(name): loss for name, loss in self.importance}
+            out["importance_error"] = {str(n): error for n, error in self.importance_error.items()}
         return out | {"warnings": self.warnings}
 
 
@@ -137,7 +155,9 @@ def evaluate_joint(
         targets=targets,
     )
     if importances:
-        out.importance = importance(estimator, X, values, random_state)
+        out.importance, out.importance_error = importance(
+            estimator, X, values, random_state, _IMPORTANCE_ROWS
+        )
     first, *others = (e.warnings for e in targets.values())
     shared = [text for text in first if all(text in found for found in others)]
     own_words = [
@@ -158,77 +178,77 @@ def _warn_of_regions(e: JointEvaluation, level: Array) -> list[str]:
     word = "narrow" if level.mean() > 0.5 else "wide"
     return [
         f"The regions of all targets together are too {word}: those of 90 % hold "
-        f"{e.coverage[0.9]:.0%} of the outcomes."
+        f"{100 * e.coverage[0.9]:.0f} % of the outcomes."
     ]
 
 
 def joint_parts(
     estimator: Any, X: Any, y: ArrayLike, random_state: Any, say: Callable[[str], None]
-) -> tuple[list[str], JointEvaluation]:
-    """Return the parts of the report, and the numbers in it."""
+) -> tuple[str, str, list[tuple[str, str]], JointEvaluation]:
+    """Return the headline, the main numbers, the named sections, and the numbers in them."""
     e = evaluate_joint(estimator, X, y, importances=True, random_state=random_state, progress=say)
+    words = (
+        f"Joint 90 % regions hold <b>{percent(e.coverage[0.9], 0)} of outcomes</b>; knowing how "
+        f"the {len(e.targets)} targets belong together is worth <b>{e.dependence:+.2f} nats per "
+        "row</b>."
+    )
     numbers = boxes([
         (f"{e.n_rows:,}", "held-out rows"),
+        (percent(e.coverage[0.9]), "of outcomes in their joint 90 % region"),
+        (percent(e.simultaneous), "of rows in intervals that hold together with 90 %"),
         (f"{e.log_likelihood:.3f}", f"mean joint log-density (± {e.log_likelihood_error:.3f})"),
         (f"{e.dependence:+.3f}", "nats per row from knowing how the targets belong together"),
-        (f"{e.coverage[0.9]:.1%}", "of outcomes in their joint 90 % region"),
-        (f"{e.simultaneous:.1%}", "of rows in intervals that hold together with 90 %"),
-        (readable(e.energy), "energy score, in units of each target's spread"),
+        (readable(e.energy, 3), "energy score, in units of each target's spread"),
     ])  # fmt: skip
-    parts = [numbers, _targets(e), _regions(e)]
+    parts = [("Targets", _targets(e)), ("Together", _together(e)), ("Regions", _regions(e))]
     say("drawing rows")
-    parts.append(_rows(e))
-    loss = [[str(name), f"{lost:.3f}"] for name, lost in e.importance[:15]]
-    parts.append(
-        "<h2>What the features are worth</h2><p>Joint log-likelihood that is lost, in nats per "
-        "row, when a feature is shuffled among the held-out rows.</p>"
-        + table_of(["feature", "loss"], loss)
-    )
-    return parts, e
+    parts += [("Rows", _rows(e)), ("Importance", importances(e))]
+    return words, numbers, parts, e
 
 
 def _targets(e: JointEvaluation) -> str:
-    head = ["target", "log-density", "CRPS", "mean absolute error", "in 90 % intervals", "width"]
+    head = ["target", "log-density", "CRPS", "mean error", "in 90 % intervals", "mean width"]
     body = [
-        [name, f"{t.log_likelihood:.3f}", readable(t.crps), readable(t.mae),
-         f"{t.coverage[0.9]:.1%}", readable(t.width[0.9])]
+        [
+            Cell(name, kind="text"), Cell(f"{t.log_likelihood:.3f}", t.log_likelihood),
+            number(t.crps), number(t.mae), share(t.coverage[0.9]), number(t.width[0.9]),
+        ]
         for name, t in e.targets.items()
     ]  # fmt: skip
-    correlation = [
-        [name, *(f"{value:.2f}" for value in row)]
+    drawn = [
+        (pit_chart(t), f"{name}.", "Flat is right; a bowl: too narrow; a hump: too wide; a slope: "
+         "too low or too high.")
+        for name, t in e.targets.items()
+    ]  # fmt: skip
+    words = "The law of each target alone, and the PIT of its outcomes."
+    return section("targets", "Each target by itself", words, table_of(head, body), pictures(drawn))
+
+
+def _together(e: JointEvaluation) -> str:
+    body = [
+        [Cell(name, kind="text"), *(Cell(f"{value:.2f}", value) for value in row)]
         for name, row in zip(e.targets, e.correlation, strict=True)
     ]
-    return (
-        "<h2>Each target by itself</h2>"
-        + table_of(head, body)
-        + "<h2>How they belong together</h2><p>Mean over rows of the correlations that remain when "
-        "the features are known.</p>" + table_of(["", *e.targets], correlation)
-    )
+    words = "Mean over rows of the correlations that remain when the features are known."
+    return section("together", "How they belong together", words, table_of(["", *e.targets], body))
 
 
 def _regions(e: JointEvaluation) -> str:
     body = []
-    for level, share in e.coverage.items():
+    for level, observed in e.coverage.items():
         low, high = e.chance(level)
-        body.append([f"{level:.0%}", f"{share:.1%}", f"{low:.1%} to {high:.1%}"])
-    drawn = [
-        (
-            picture(lambda ax, t=t, n=n: _pit(ax, t, n), (5, 3.2)),  # type: ignore[misc]
-            f"PIT of {n}",
-            f"{n}: flat is right; a bowl: too narrow; a hump: too wide; a slope: too low or high.",
-        )
-        for n, t in e.targets.items()
-    ]
-    return (
-        "<h2>Calibration</h2><p>How many outcomes lie in the smallest region that should hold them "
-        "with the given probability, all targets together.</p>"
-        + table_of(["region", "observed", "by chance, 19 times in 20"], body)
-        + pictures(drawn)
+        off = "" if low <= observed <= high else "off"
+        body.append([
+            Cell(percent(level, 0), level), share(observed, off),
+            Cell(f"{100 * low:.1f} to {percent(high)}", low),
+        ])  # fmt: skip
+    return section(
+        "regions",
+        "Do the regions hold?",
+        "How many outcomes lie in the smallest region that should hold them with the given "
+        f"probability, all targets together. Of {e.close:,} rows.",
+        table_of(["region", "holds", "by chance"], body, sortable=False),
     )
-
-
-def _pit(ax: Any, e: Evaluation, name: str) -> None:
-    plotting.plot_pit(e.distribution, e.y, ax=ax).set_xlabel(f"PIT of {name}")
 
 
 def _rows(e: JointEvaluation) -> str:
@@ -249,10 +269,14 @@ def _rows(e: JointEvaluation) -> str:
                 (5, 4),
             )
         text = ", ".join(f"{n} {readable(v)}" for n, v in zip(names, outcome, strict=True))
-        drawn.append((data, f"The {word} row", f"The {word} predicted: {text} (orange)."))
-    return (
-        "<h2>Some rows</h2><p>The law of each target, and the regions that hold each pair with 50 "
-        "and 90 %.</p>" + pictures(drawn)
+        drawn.append(
+            (image(data, f"The {word} row"), f"The {word} predicted:", f"{text} (orange).")
+        )
+    return section(
+        "rows",
+        "Some rows",
+        "The law of each target, and the regions that hold each pair with 50 and 90 %.",
+        pictures(drawn),
     )
 
 
