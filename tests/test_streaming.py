@@ -44,10 +44,7 @@ def small(monkeypatch):
     """Stream although there are few rows."""
     monkeypatch.setattr(training, "_MOST_SAMPLE", 800)
     monkeypatch.setattr(training, "_MOST_BUFFER", 2000)
-    monkeypatch.setattr("mcdensity.experts.density.streamed._LEAST_STEPS", 250)
-    monkeypatch.setattr("mcdensity.experts.density.streamed._BATCH", 256)
     monkeypatch.setattr("mcdensity.experts.density.streamed._WIDTHS", (32, 32))
-    monkeypatch.setattr("mcdensity.experts.density.streamed._RATE", 0.02)
     monkeypatch.setattr("mcdensity.experts.distilled._BUDGETS", ((0, 1000, 30),))
 
 

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from mcdensity._known import storable
 from mcdensity.data import HeldOut, TrainingData
 from mcdensity.experts.base import FitReport
+from mcdensity.experts.density.budget import LARGE, usual_batch, usual_rate, usual_steps
 from mcdensity.experts.density.network import NetworkDensity
 
 __all__ = ["StreamedDensity"]
 
 Array = NDArray[np.float64]
 
-# Steps at least, and rows in each: six million rows, in as many passes as that takes.
-_LEAST_STEPS, _BATCH = 6000, 1024
-# With so many rows networks are wider, and with so many more rows are in a step.
-_WIDE_ROWS, _LARGE_BATCH_ROWS = 2_000_000, 10_000_000
-_WIDTHS, _DEPTH, _RATE, _MOST_BATCH = (128, 256), 3, 0.005, 4096
+# From so many rows on so many are in a step, and from so many more on they grow with the rows.
+_MANY_ROWS, _BATCH, _LARGE_BATCH_ROWS, _MOST_BATCH = 500_000, 1024, 10_000_000, 4096
+# With so many rows networks are wider: see `benchmarks/large_data.txt`.
+_WIDE_ROWS, _WIDTHS, _DEPTH = 2_000_000, (128, 256), 3
 # Noise of the smallest level of networks in memory, and how it falls.
 _NOISE = 0.02
 
@@ -33,9 +33,11 @@ class StreamedDensity(NetworkDensity):
     @classmethod
     def for_rows(cls, tower: str, rows: int, effort: float) -> StreamedDensity:
         """Return a network whose size and training suit a number of rows."""
-        batch = int(np.clip(_BATCH * rows / _LARGE_BATCH_ROWS, _BATCH, _MOST_BATCH))
+        batch = usual_batch(tower, rows, large=True)
+        if rows >= _MANY_ROWS:
+            batch = int(np.clip(_BATCH * rows / _LARGE_BATCH_ROWS, _BATCH, _MOST_BATCH))
         # All rows are seen at least once.
-        steps = max(int(_LEAST_STEPS * effort), -(-rows // batch))
+        steps = max(usual_steps(tower, rows, effort), -(-rows // batch))
         return cls(
             tower,
             members=1,
@@ -44,7 +46,7 @@ class StreamedDensity(NetworkDensity):
             dropout=0.0,
             steps=steps,
             batch_size=batch,
-            learning_rate=_RATE,
+            learning_rate=min(usual_rate(max(rows, LARGE)), usual_rate(rows)),
             noise=_NOISE * (max(rows, 100) / 100) ** (-1 / 6),
         )
 
@@ -80,8 +82,8 @@ class StreamedDensity(NetworkDensity):
                     parameter.requires_grad_(True)
             training.batches = batches
             self.n_steps_ = training.run(
-                steps=int(self.steps or _LEAST_STEPS),
-                learning_rate=float(self.learning_rate or _RATE),
+                steps=int(self.steps or 1),
+                learning_rate=float(self.learning_rate or usual_rate(n)),
                 weight_decay=self.weight_decay,
                 report=data.report,
                 inner=16,
