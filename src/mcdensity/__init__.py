@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mcdensity.contrast import ContrastSet, build_contrast, stack_targets
     from mcdensity.distribution import ConditionalDistribution
     from mcdensity.estimator import ConditionalEstimator
+    from mcdensity.explorer import explore
     from mcdensity.mcd import MCD
     from mcdensity.persistence import load, save
     from mcdensity.pipelines import as_estimator
@@ -26,6 +27,7 @@ _HOME = {
     "TableEstimator": "tables",
     "as_estimator": "pipelines",
     "build_contrast": "contrast",
+    "explore": "explorer",
     "load": "persistence",
     "save": "persistence",
     "stack_targets": "contrast",
@@ -44,6 +46,7 @@ __all__ = [
     "TableEstimator",
     "as_estimator",
     "build_contrast",
+    "explore",
     "load",
     "save",
     "stack_targets",
