@@ -64,9 +64,10 @@ const Charts = (() => {
       place.append(this.root);
       this.margin = { left: 14, right: 14, top: 22, bottom: 40 };
       this.resize();
-      new ResizeObserver(() => {
+      // In the next frame: a change of size within an observation would be reported as an error.
+      new ResizeObserver(() => requestAnimationFrame(() => {
         if (this.resize()) redraw();
-      }).observe(place);
+      })).observe(place);
     }
 
     resize() {
