@@ -77,7 +77,9 @@ def asked(text, question, folder, width=1200):
     script = (PROBE % question).split("<script>")[1].split("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert "script-src 'sha256-" in text
-    return ask(text.replace("script-src ", f"script-src 'sha256-{digest}' "), question, folder, width)
+    return ask(
+        text.replace("script-src ", f"script-src 'sha256-{digest}' "), question, folder, width
+    )
 
 
 def payload(text):

@@ -112,7 +112,9 @@ def explore(
     outcomes = _outcomes(model, y, len(rows))
     path = Path(path)
     if path.is_dir():
-        raise IsADirectoryError(f"path {path} is a folder; name a file in it, such as explore.html.")
+        raise IsADirectoryError(
+            f"path {path} is a folder; name a file in it, such as explore.html."
+        )
     given = hasattr(model, "distill_loss_")
     small = model if given else model.distill(random_state=random_state)
     core: Any = small.estimator_ if isinstance(small, TableEstimator) else small
@@ -220,7 +222,9 @@ class _Payload:
         self.importance = importance([net for group in nets for net in group], controls)
         order = np.argsort(-self.importance, kind="stable")
         self.shown = order[:_MOST_CONTROLS].tolist()
-        self.usual = np.array([_usual(c, v) for c, v in zip(controls, self.training.T, strict=True)])
+        self.usual = np.array(
+            [_usual(c, v) for c, v in zip(controls, self.training.T, strict=True)]
+        )
 
     def _fixed(self, column: Column) -> float | None:
         """What a network sees of a feature that cannot be moved, else None."""
@@ -268,8 +272,12 @@ class _Payload:
             return out | {"options": list(control.options), "counts": counts.tolist()}
         low, high, step = limits_of(values)
         known = np.clip(values[~np.isnan(values)], low, high)
-        counts = np.histogram(known, bins=_BINS, range=(low, high))[0]
+        # A bar for each whole number, if these are few.
+        whole = step == 1 and 1 <= high - low < 2 * _BINS
+        bins, reach = (round(high - low) + 1, 0.5) if whole else (_BINS, 0.0)
+        counts = np.histogram(known, bins=bins, range=(low - reach, high + reach))[0]
         return out | {
+            "whole": whole,
             "low": low,
             "high": high,
             "step": step,

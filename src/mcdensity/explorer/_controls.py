@@ -84,7 +84,9 @@ def _table_controls(preparation: Any) -> tuple[list[Control], list[Column]]:
     if numbers:
         indicator = preparation.imputer_.indicator_
         marked = [int(j) for j in indicator.features_]
-        for j, (name, fill) in enumerate(zip(numbers, preparation.imputer_.statistics_, strict=True)):
+        for j, (name, fill) in enumerate(
+            zip(numbers, preparation.imputer_.statistics_, strict=True)
+        ):
             controls.append(Control(name, missing=j in marked))
             columns.append(Column(j, fill=float(fill)))
         columns += [Column(j, "missing") for j in marked]
@@ -112,7 +114,9 @@ def scaled(model: Any, columns: Sequence[Column]) -> list[Column]:
     mean, scale = (np.broadcast_to(a, shape) for a in (model.x_mean_, model.x_scale_))
     out = []
     for column, m, s in zip(columns, mean.tolist(), scale.tolist(), strict=True):
-        new = replace(column, mean=column.mean + column.scale * m, scale=column.scale * min(s, 1e300))
+        new = replace(
+            column, mean=column.mean + column.scale * m, scale=column.scale * min(s, 1e300)
+        )
         if column.kind == "value" and np.isnan(column.fill):
             new = replace(new, fill=new.mean)
         out.append(new)
@@ -135,7 +139,10 @@ def values_of(rows: Array, columns: Sequence[Column], controls: Sequence[Control
         raw = column.mean + column.scale * value
         if column.kind == "value":
             # Kept rows have single precision: the digits beyond it are noise.
-            out[:, column.source] = [float(f"{v:.7g}") for v in raw]
+            whole = np.abs(raw - np.round(raw)) < 1e-5 * column.scale
+            out[:, column.source] = (
+                np.round(raw) if whole.all() else [float(f"{v:.7g}") for v in raw]
+            )
         elif column.kind == "is":
             out[raw > 0.5, column.source] = column.code
         elif column.kind == "missing":

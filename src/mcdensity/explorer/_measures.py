@@ -46,9 +46,7 @@ def importance(nets: Sequence[Net], controls: Sequence[Control], seed: int = 0) 
         rows = kept[rng.permutation(len(kept))[:count]]
         usual = net.masses(rows)
         for j in range(len(controls)):
-            own = [
-                k for k, c in enumerate(net.columns) if c.source == j and c.kind != "before"
-            ]
+            own = [k for k, c in enumerate(net.columns) if c.source == j and c.kind != "before"]
             moved = rows.copy()
             moved[:, own] = moved[rng.permutation(len(rows))][:, own]
             out[j] += np.abs(net.masses(moved) - usual).sum(axis=1).mean() / 2

@@ -2,7 +2,8 @@
 const Charts = (() => {
   const NAMESPACE = "http://www.w3.org/2000/svg";
   const POINTS = 400; // of a curve
-  const CELLS = 40; // of an axis of contours
+  const CELLS = 64; // of an axis of contours
+  const LEAST = 1e-6; // cells of the first target with less probability are empty
 
   function svg(tag, attributes = {}, ...children) {
     const element = document.createElementNS(NAMESPACE, tag);
@@ -275,7 +276,13 @@ const Charts = (() => {
   // Quantiles along one feature.
 
   function fanChart(chart, scene) {
-    const { points, names, xs, ys, here, xName, yName } = scene;
+    const { names, xs, ys, here, xName, yName } = scene;
+    let { points } = scene;
+    if (scene.steps && !names) {
+      // Quantiles of counts jump: each holds up to the middle of the way to the next.
+      const half = (points[1].x - points[0].x) / 2;
+      points = points.flatMap((p) => [p.x - half, p.x + half].map((x) => ({ x: Laws.clip(x, ...xs), q: p.q })));
+    }
     chart.names = names;
     chart.margin.left = 54;
     chart.scales(names ? [-0.5, names.length - 0.5] : xs, ys);
@@ -331,8 +338,10 @@ const Charts = (() => {
   // Probabilities of cells: table[i][j] of the first target's cell i and the second's cell j.
   function cellTable(models, lawOf, first, axes) {
     const along = differences(first, axes[0].ends);
-    const laws = axes[0].middles.map((v) => lawOf(v));
-    return { along, laws, table: along.map((p, i) => differences(laws[i], axes[1].ends).map((q) => p * q)) };
+    const laws = axes[0].middles.map((v, i) => (along[i] > LEAST ? lawOf(v) : null));
+    const empty = axes[1].middles.map(() => 0);
+    const table = along.map((p, i) => (laws[i] ? differences(laws[i], axes[1].ends).map((q) => p * q) : empty));
+    return { along, laws, table };
   }
 
   function levelsOf(table, shares) {

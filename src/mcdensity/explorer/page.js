@@ -174,16 +174,15 @@ const explorer = (() => {
       return input;
     });
     if (joint) {
-      data.targets.forEach((name, k) => {
-        number(`median${k}`, `${name}, median`, "main", ...(k ? [] : [coverage]));
-        number(`over${k}`, `P(${name} >`, "over", numbers.limits[k], ")");
-      });
+      data.targets.forEach((name, k) => number(`median${k}`, `Median of ${name}`, "main"));
+      number("link", "Correlation", "main");
+      data.targets.forEach((name, k) => number(`over${k}`, `P(${name} > v), v =`, "over", numbers.limits[k]));
+      find("pin").before(coverage);
       number("both", "P(both above)", "over");
-      number("link", "Correlation", "");
     } else {
       number("median", "Median", "main");
       number("interval", "", "main", coverage);
-      number("over", "P(y >", "over", numbers.limits[0], ")");
+      number("over", "P(y > v), v =", "over", numbers.limits[0]);
     }
   }
 
@@ -204,7 +203,7 @@ const explorer = (() => {
     });
     const over = percent(law.sf(state.limits[0]));
     handle([over]);
-    numbers.median(readable(found.median), outcome === null ? "" : `outcome of this row: ${readable(outcome)}, above ${percent(law.cdf(outcome))} of the distribution`);
+    numbers.median(readable(found.median), outcome === null ? "" : `outcome of this row: ${readable(outcome)}, its ${percent(law.cdf(outcome))} quantile`);
     numbers.interval(`${readable(found.low)} – ${readable(found.high)}`, `${readable(found.high - found.low)} wide`);
     numbers.over(over, `without features ${percent(models[0].alone.sf(state.limits[0]))}`);
     lawChart.label(`Distribution of ${name}: median ${readable(found.median)}, ${Math.round(100 * state.coverage)} % interval from ${readable(found.low)} to ${readable(found.high)}, probability above ${readable(state.limits[0])} is ${over}`);
@@ -289,7 +288,7 @@ const explorer = (() => {
     Charts.fanChart(ifChart, {
       points, names: control.options || null, xs: [control.low, control.high],
       ys: [Math.max(Math.min(least - room, most), low), Math.min(most + room, high)],
-      here: state.x[j], xName: control.name, yName: data.targets[place],
+      here: state.x[j], steps: models[place].kind === "discrete", xName: control.name, yName: data.targets[place],
     });
     const middle = points.map((p) => p.q[2]);
     ifChart.label(`Quantiles of ${data.targets[place]} along ${control.name}: the median runs from ${readable(middle[0])} to ${readable(middle[middle.length - 1])}`);
@@ -349,7 +348,7 @@ const explorer = (() => {
     range.disabled = field.disabled = missing;
     if (missing) return;
     range.value = value;
-    if (document.activeElement !== field || field.valueAsNumber !== value) field.value = Number(value.toPrecision(9));
+    if (document.activeElement !== field || field.valueAsNumber !== value) field.value = Number(value.toPrecision(6));
     range.setAttribute("aria-valuetext", readable(value, 6));
   }
 
@@ -373,7 +372,7 @@ const explorer = (() => {
       if (field.value !== "" && Number.isFinite(field.valueAsNumber)) setControl(j, field.valueAsNumber);
     });
     field.addEventListener("change", () => showControl(j));
-    box.append(html("div", { class: "top" }, label, field), html("div", { class: "track" }, histogram(control.counts), range));
+    box.append(html("div", { class: "top" }, label, field), html("div", { class: "track" }, histogram(control), range));
     let absent = null;
     if (control.missing) {
       absent = html("input", { type: "checkbox" });
@@ -386,11 +385,13 @@ const explorer = (() => {
 
   const rowHas = (j, code) => data.rows.numbers.some((_, r) => rowValues[r * count + j] === code);
 
-  function histogram(counts) {
-    const most = Math.max(...counts, 1), width = 100 / counts.length;
+  // As wide as the way of the slider's thumb; whole numbers have a bar each, centred at them.
+  function histogram({ counts, whole }) {
+    const most = Math.max(...counts, 1), room = 100 / (whole ? counts.length - 1 : counts.length);
+    const bar = whole ? Math.min(room * 0.7, 6) : room - 0.4, shift = whole ? -bar / 2 : 0.2;
     return svg("svg", { viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true" },
       ...counts.map((c, i) => svg("rect", {
-        x: i * width + 0.2, width: width - 0.4, y: 30 - (30 * Math.sqrt(c / most)), height: 30 * Math.sqrt(c / most),
+        x: i * room + shift, width: bar, y: 30 - 30 * Math.sqrt(c / most), height: 30 * Math.sqrt(c / most),
       })));
   }
 
@@ -540,7 +541,10 @@ const explorer = (() => {
     find("zoom").addEventListener("change", () => { state.zoom = find("zoom").checked; update(); });
     find("zoom").parentElement.hidden = joint;
     find("pin").addEventListener("click", pin);
-    models.forEach((m, k) => setLimit(k, m.alone.ppf(0.75)));
+    models.forEach((m, k) => {
+      const middle = m.alone.ppf(0.5);
+      setLimit(k, m.kind === "discrete" ? middle : Number(middle.toPrecision(2)));
+    });
     for (const event of ["input", "change", "click"]) addEventListener(event, () => { if (state.pins.length) drawPins(); });
     setRow(usual);
   }
