@@ -73,7 +73,7 @@ def demo(
         "demo"
     ),
 ) -> None:
-    """Show the way from a CSV file to a report and an explorer, on data that come with scikit-learn."""
+    """Show the way from a CSV file to a report and an explorer, on data of scikit-learn."""
     from sklearn.datasets import load_diabetes
 
     from mcdensity.tables import write_table

@@ -157,7 +157,7 @@ def _target_names(model: Any) -> list[str]:
     return [getattr(model, "target_", None) or "y"]
 
 
-def _outcomes(model: Any, y: ArrayLike | None, n: int) -> Array | None:
+def _outcomes(model: Any, y: Any, n: int) -> Array | None:
     """Outcomes in the order of the chain, shape (n, targets); NaN where one is not known."""
     if y is None:
         return None

@@ -1,4 +1,4 @@
-"""What the page says about a model: which features matter, how close the network is, what is far."""
+"""What the page says of a model: which features matter, how close the network is, what is far."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def importance(nets: Sequence[Net], controls: Sequence[Control], seed: int = 0) 
 
 
 def closeness(full: Any, small: Any, X: Any, seed: int = 0) -> tuple[float, int]:
-    """Mean Kullback-Leibler divergence of the network's laws from the model's, and of how many rows.
+    """Mean Kullback-Leibler divergence of the network's laws from the model's, and number of rows.
 
     It is what the network loses in log-likelihood on such rows where the model is right.
     """

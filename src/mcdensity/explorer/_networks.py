@@ -170,7 +170,8 @@ def _arrays(layer: Any) -> tuple[Array, Array]:
 
 def _folded(body: Any) -> tuple[list[Array], list[Array]]:
     """Weights and biases of the hidden layers, each with the batch norm that follows it."""
-    weights, biases = [], []
+    weights: list[Array] = []
+    biases: list[Array] = []
     for layer in body:
         if hasattr(layer, "affine"):
             factor, constant = (
