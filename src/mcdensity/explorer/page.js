@@ -174,6 +174,7 @@ const explorer = (() => {
       return input;
     });
     if (joint) {
+      find("numbers").classList.add("three");
       data.targets.forEach((name, k) => number(`median${k}`, `Median of ${name}`, "main"));
       number("link", "Correlation", "main");
       data.targets.forEach((name, k) => number(`over${k}`, `P(${name} > v), v =`, "over", numbers.limits[k]));
@@ -203,8 +204,8 @@ const explorer = (() => {
     });
     const over = percent(law.sf(state.limits[0]));
     handle([over]);
-    numbers.median(readable(found.median), outcome === null ? "" : `outcome of this row: ${readable(outcome)}, its ${percent(law.cdf(outcome))} quantile`);
-    numbers.interval(`${readable(found.low)} – ${readable(found.high)}`, `${readable(found.high - found.low)} wide`);
+    numbers.median(readable(found.median), outcome === null ? "" : `outcome ${readable(outcome)}, the ${percent(law.cdf(outcome))} quantile`);
+    numbers.interval(`${readable(found.low)} to ${readable(found.high)}`, `${readable(found.high - found.low)} wide`);
     numbers.over(over, `without features ${percent(models[0].alone.sf(state.limits[0]))}`);
     lawChart.label(`Distribution of ${name}: median ${readable(found.median)}, ${Math.round(100 * state.coverage)} % interval from ${readable(found.low)} to ${readable(found.high)}, probability above ${readable(state.limits[0])} is ${over}`);
     return law;
@@ -226,7 +227,7 @@ const explorer = (() => {
     const { low, high, sides, over, both, correlation } = jointNumbers(law, cells, axes);
     data.targets.forEach((name, k) => {
       const own = some ? `, outcome ${readable(some[k])}` : "";
-      numbers[`median${k}`](readable(sides[k]), `${readable(low[k])} – ${readable(high[k])}${own}`);
+      numbers[`median${k}`](readable(sides[k]), `${readable(low[k])} to ${readable(high[k])}${own}`);
       numbers[`over${k}`](percent(over[k]), `without features ${percent(models[k].alone.sf(state.limits[k]))}`);
     });
     numbers.both(percent(both), `if independent ${percent(over[0] * over[1])}`);
@@ -469,7 +470,7 @@ const explorer = (() => {
       }
       return html("tr", {}, title,
         html("td", {}, readable(one.law.ppf(0.5))),
-        html("td", {}, `${readable(one.law.ppf(tail))} – ${readable(one.law.ppf(1 - tail))}`),
+        html("td", {}, `${readable(one.law.ppf(tail))} to ${readable(one.law.ppf(1 - tail))}`),
         html("td", {}, percent(one.law.sf(state.limits[0]))),
         html("td", { class: "wrap" }, text), tools);
     });
@@ -497,8 +498,9 @@ const explorer = (() => {
       [{ background: "var(--accent)", opacity: 0.35 }, "interval"],
       [{ background: "var(--alone)" }, "without features"],
       [{ background: "var(--limit)", width: "3px" }, "threshold, to drag"],
+      ...(outcomes ? [[{ background: "var(--ink)", width: "9px", height: "9px", transform: "rotate(45deg)", borderRadius: 0 }, "outcome of the row"]] : []),
     ];
-    legend("legend", joint ? [[{ background: "var(--accent)" }, "regions with 20, 50, 80 and 95 % of the probability"], entries[3]] : entries);
+    legend("legend", joint ? [[{ background: "var(--accent)" }, "regions with 20, 50, 80 and 95 % of the probability"], ...entries.slice(3)] : entries);
   }
 
   function start() {
