@@ -346,6 +346,8 @@ def test_what_cannot_be_explored_is_refused_in_one_sentence(make, tmp_path):
     plain = MCD("quadratic").fit(X[["size", "rooms"]], y)
     with pytest.raises(ValueError, match=r"X lacks columns .*'rooms' \(did you mean 'Rooms'"):
         explore(plain, X[["size", "rooms"]].rename(columns={"rooms": "Rooms"}), out)
+    with pytest.raises(ValueError, match="X has no rows"):
+        explore(small, X[:0], out)
     with pytest.raises(ValueError, match="one value per row of X, 400 rows"):
         explore(small, X, out, y[:10])
     with pytest.raises(TypeError, match="model must be a fitted MCD"):

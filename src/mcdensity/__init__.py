@@ -34,8 +34,8 @@ _HOME = {
 }
 
 _MODULES = {
-    "baselines", "datasets", "discriminators", "marginals", "metrics", "persistence", "pipelines",
-    "plotting", "report", "simulators", "tables",
+    "baselines", "datasets", "discriminators", "explorer", "marginals", "metrics", "persistence",
+    "pipelines", "plotting", "report", "simulators", "tables",
 }  # fmt: skip
 
 __all__ = [

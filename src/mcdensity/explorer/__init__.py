@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from mcdensity._files import write_file
+from mcdensity._inputs import as_pandas, is_foreign_frame
 from mcdensity._validation import as_numbers
 from mcdensity.explorer._controls import (
     Column,
@@ -107,8 +108,10 @@ def explore(
     """
     _check_model(model)
     controls, columns = controls_of(model)
-    X = with_columns(model, X)
+    X = with_columns(model, as_pandas(X) if is_foreign_frame(X) else X)
     rows = data_values(model, X, controls)
+    if len(rows) == 0:
+        raise ValueError("X has no rows; give some that can be picked on the page.")
     outcomes = _outcomes(model, y, len(rows))
     path = Path(path)
     if path.is_dir():
@@ -187,7 +190,11 @@ def _notes(core: Any, payload: _Payload, loss: float, compared: int) -> list[str
             "first two of the chain."
         )
     if loss > LIMIT:
-        where = f"on {compared} rows of the data" if compared else "when it was distilled"
+        where = (
+            f"on {compared} row{'s' * (compared > 1)} of the data"
+            if compared
+            else "when it was distilled"
+        )
         notes.append(
             f"The page's small network is not close to the model: it lost {loss:.2f} nats {where} "
             f"(more than {LIMIT:g}). Trust the shape of what you see, not its details."
