@@ -357,6 +357,19 @@ def test_what_cannot_be_explored_is_refused_in_one_sentence(make, tmp_path):
     assert not out.exists()
 
 
+def test_levels_have_their_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(distilled, "_BUDGETS", QUICK)
+    X, levels = table(), ("low", "medium", "high")
+    grade = np.array(levels)[np.digitize(targets(X, "continuous"), [2.0, 5.0])]
+    model = TableEstimator(MCD("quadratic", random_state=0), levels=levels)
+    page = explore(model.fit(X, pd.Series(grade, name="grade")), X, tmp_path / "page.html")
+    question = """return { ticks: [...document.querySelectorAll("#law-figure text")]
+        .map(e => e.textContent), median: document.querySelector("dd").textContent };"""
+    seen = asked(page.path.read_text(), question, tmp_path)
+    assert {*levels, "grade"} <= set(seen["ticks"])
+    assert seen["median"] in levels
+
+
 def test_positions_of_sliders_are_round_numbers():
     assert limits_of(np.array([1.0, 5.0, 3.0, np.nan])) == (1.0, 5.0, 1.0)
     low, high, step = limits_of(np.random.default_rng(0).uniform(0.123, 7.456, 1000))

@@ -84,7 +84,7 @@ def explore(
     path : str or Path
         The file to write, such as "explore.html".
     y : array-like of shape (n,) or (n, k), optional
-        Their outcomes.
+        Their outcomes, as numbers: of a target with levels, their number from 0 up.
     title : str, optional
         Heading of the page.
     random_state : int, Generator, RandomState or None
@@ -109,9 +109,9 @@ def explore(
     _check_model(model)
     controls, columns = controls_of(model)
     X = with_columns(model, as_pandas(X) if is_foreign_frame(X) else X)
-    rows = data_values(model, X, controls)
-    if len(rows) == 0:
+    if hasattr(X, "__len__") and len(X) == 0:
         raise ValueError("X has no rows; give some that can be picked on the page.")
+    rows = data_values(model, X, controls)
     outcomes = _outcomes(model, y, len(rows))
     path = Path(path)
     if path.is_dir():
@@ -129,6 +129,7 @@ def explore(
     content = payload.as_dict(links) | {
         "title": title or f"What will {' and '.join(_target_names(small)[: len(links)])} be?",
         "targets": [_target_names(small)[j] for j in _order(core)[: len(links)]],
+        "levels": getattr(model, "levels", None) and [str(level) for level in model.levels],
         "loss": loss,
         "compared": compared,
         "notes": notes,

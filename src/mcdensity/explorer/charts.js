@@ -64,6 +64,7 @@ const Charts = (() => {
       this.root.append(this.back, this.front);
       place.append(this.root);
       this.margin = { left: 14, right: 14, top: 22, bottom: 40 };
+      this.format = [(v) => readable(v, 6), (v) => readable(v, 6)]; // of both axes
       this.resize();
       // In the next frame: a change of size within an observation would be reported as an error.
       new ResizeObserver(() => requestAnimationFrame(() => {
@@ -119,7 +120,7 @@ const Charts = (() => {
       } else {
         for (const t of ticks(...this.xs, this.width / 90)) {
           const text = svg("text", { x: this.x(t), y: base + 16, "text-anchor": "middle" });
-          text.textContent = readable(t, 6);
+          text.textContent = this.format[0](t);
           parts.push(svg("line", { class: "axis", x1: this.x(t), x2: this.x(t), y1: base, y2: base + 4 }), text);
         }
       }
@@ -130,7 +131,7 @@ const Charts = (() => {
       if (yName) {
         for (const t of ticks(...this.ys, this.height / 60)) {
           const text = svg("text", { x: left - 6, y: this.y(t) + 4, "text-anchor": "end" });
-          text.textContent = readable(t, 6);
+          text.textContent = this.format[1](t);
           parts.push(svg("line", { class: "axis", x1: left, x2: this.width - right,
                                    y1: this.y(t), y2: this.y(t) }), text);
         }

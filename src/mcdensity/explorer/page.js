@@ -15,6 +15,8 @@ const explorer = (() => {
   const state = { x: null, coverage: 0.9, limits: [], pins: [], row: -1, moved: 0, zoom: false };
   const inputs = [];
   let ranges;
+  // A target may have names for its values: low, medium, high.
+  const named = (v) => (data.levels ? data.levels[v] ?? "" : readable(v));
 
   // Laws.
 
@@ -78,6 +80,7 @@ const explorer = (() => {
   const height = (width) => (window.innerWidth <= 860 ? Math.min(230, 0.62 * width) : Math.min(380, 0.5 * width));
   const lawChart = new Charts.Chart(find("law-figure"), "", joint ? (w) => Math.min(w * 0.8, window.innerWidth <= 860 ? 300 : 520) : height, () => update());
   const ifChart = new Charts.Chart(find("if-figure"), "", (w) => Math.min(300, Math.max(0.42 * w, 200)), () => drawIf());
+  if (data.levels) lawChart.format[0] = ifChart.format[1] = named;
   const handle = thresholdHandle();
   const numbers = {};
 
@@ -140,7 +143,7 @@ const explorer = (() => {
       });
       const atRight = px[0] < chart.width - 150;
       put(text, { x: px[0] + (atRight ? 8 : -8), y: top - (joint ? -14 : 6), "text-anchor": atRight ? "start" : "end" });
-      text.textContent = joint ? "" : `${over[0]} above ${readable(state.limits[0])}`;
+      text.textContent = joint ? "" : `${over[0]} above ${(data.levels && named(state.limits[0])) || readable(state.limits[0])}`;
     };
   }
 
@@ -204,10 +207,10 @@ const explorer = (() => {
     });
     const over = percent(law.sf(state.limits[0]));
     handle([over]);
-    numbers.median(readable(found.median), outcome === null ? "" : `outcome ${readable(outcome)}, the ${percent(law.cdf(outcome))} quantile`);
-    numbers.interval(`${readable(found.low)} to ${readable(found.high)}`, `${readable(found.high - found.low)} wide`);
+    numbers.median(named(found.median), outcome === null ? "" : `outcome ${named(outcome)}, the ${percent(law.cdf(outcome))} quantile`);
+    numbers.interval(`${named(found.low)} to ${named(found.high)}`, data.levels ? "" : `${readable(found.high - found.low)} wide`);
     numbers.over(over, `without features ${percent(models[0].alone.sf(state.limits[0]))}`);
-    lawChart.label(`Distribution of ${name}: median ${readable(found.median)}, ${Math.round(100 * state.coverage)} % interval from ${readable(found.low)} to ${readable(found.high)}, probability above ${readable(state.limits[0])} is ${over}`);
+    lawChart.label(`Distribution of ${name}: median ${named(found.median)}, ${Math.round(100 * state.coverage)} % interval from ${named(found.low)} to ${named(found.high)}, probability above ${readable(state.limits[0])} is ${over}`);
     return law;
   }
 
@@ -469,8 +472,8 @@ const explorer = (() => {
         tools.append(back, " ", drop);
       }
       return html("tr", {}, title,
-        html("td", {}, readable(one.law.ppf(0.5))),
-        html("td", {}, `${readable(one.law.ppf(tail))} to ${readable(one.law.ppf(1 - tail))}`),
+        html("td", {}, named(one.law.ppf(0.5))),
+        html("td", {}, `${named(one.law.ppf(tail))} to ${named(one.law.ppf(1 - tail))}`),
         html("td", {}, percent(one.law.sf(state.limits[0]))),
         html("td", { class: "wrap" }, text), tools);
     });
