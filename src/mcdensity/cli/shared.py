@@ -112,7 +112,7 @@ def load_model(path: Path) -> ConditionalEstimator:
     """Load a model file."""
     from mcdensity.persistence import load
 
-    # Nothing of what is built here becomes garbage: to look for it took a tenth of the time.
+    # Nothing of what is built here becomes garbage: to look for it took about a tenth of the time.
     collects = gc.isenabled()
     gc.disable()
     try:
