@@ -148,8 +148,8 @@ class Distilled(Expert):
                 learning_rate=_LEARNING_RATE,
                 weight_decay=0.0,
             )
-            # In one thread: for 5000 rows of Power two took no less time (19 s, one 17 s) and, with the
-            # teacher's, 52 s of processor time instead of 29 s.
+            # In one thread: for 5000 rows of Power two took no less time (19 s, one 17 s) and, with
+            # the teacher's, 52 s of processor time instead of 29 s.
             in_parallel(lambda _: fit(), [None], 1)
             with torch.no_grad():
                 self.loss_ = float(divergence(*(part[half:] for part in new)))
