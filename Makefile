@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 test test-all docs: export OMP_NUM_THREADS ?= 1
 JOBS ?= $(shell n=$$(( $$(nproc) / $${OMP_NUM_THREADS:-1} )); echo $$(( n < 1 ? 1 : n > 2 ? 2 : n )))
 
-.PHONY: demo docs test test-all lint format clean
+.PHONY: demo explorer docs test test-all lint format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -17,6 +17,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/python examples/plot_demo.py
 	$(BIN)/mcdensity demo --output demo
+
+# The explorer on the docs' start page, and its pictures (these need Chromium).
+explorer: demo
+	cp demo/explore.html docs/_static/explorer.html
+	$(BIN)/python docs/explorer_pictures.py
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -n -q docs docs/_build/html

@@ -37,6 +37,6 @@ def ask(text, question, folder, width):
         capture_output=True, text=True, timeout=120, check=True,
     ).stdout  # fmt: skip
     seen = json.loads(html.unescape(out.split('<pre id="probe">')[1].split("</pre>")[0]))
-    assert seen["problems"] == []
+    assert seen["problems"] == [], seen["problems"]
     assert not seen["sideways"]
     return seen

@@ -241,6 +241,8 @@ def test_demo(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert len(page) > 50_000
     assert "mcdensity report" in page.split("how to repeat it")[1]
+    assert "explore.html in a browser" in " ".join(text.split())
+    assert "progression" in (tmp_path / "explore.html").read_text()
     assert {"lower_90", "above_200"} <= set(pd.read_csv(tmp_path / "predictions.csv").columns)
 
 
@@ -285,8 +287,12 @@ def test_demo(tmp_path):
         ("predict model.mcd data.csv --density-grid 1:2", 1, "takes LOW:HIGH:COUNT"),
         ("predict model.mcd data.csv --keep nothing", 1, "no column 'nothing' (to keep)"),
         ("evaluate model.mcd lacking.csv", 1, "no column 'price' (the target)"),
+        ("explore model.mcd lacking.csv", 1, "lacks columns"),
+        ("explore model.mcd data.csv --target none", 1, "no column 'none' (the target)"),
         ("plot model.mcd data.csv --kind heat", 1, "'heat' is not known"),
         ("plot model.mcd data.csv --kind heatmap", 1, "needs a --feature"),
+        ("plot model.mcd none.csv --kind heatmap --feature sise", 1, "did you mean 'size'?"),
+        ("plot model.mcd none.csv --feature size", 1, "--feature is for --kind heatmap"),
         ("plot model.mcd data.csv --rows 1000", 1, "there is no row 1000"),
         ("plot model.mcd data.csv -o out.txt", 1, "must end in .png, .svg or .pdf"),
         ("info nothing.mcd", 1, "There is no file nothing.mcd"),

@@ -1,12 +1,19 @@
 """The distribution object, against closed forms."""
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from mcdensity.distribution import GaussianMixtureDistribution, GridDistribution
+from mcdensity.distribution import (
+    DiscreteDistribution,
+    GaussianMixtureDistribution,
+    GridDistribution,
+    MixedDistribution,
+)
 from mcdensity.marginals import KernelDensity
 
 
@@ -230,6 +237,30 @@ def test_what_people_see():
     assert "[2.178, 3.822]" in text
     assert "3 more" in text
     assert "<td>2.178</td>" in distribution._repr_html_()
+
+
+def test_notebooks_show_a_picture_of_each_row():
+    rest = build(stats.norm(loc=np.arange(7.0), scale=0.5), None, np.linspace(-5, 15, 400))
+    masses = stats.poisson(np.arange(1.0, 8.0)[:, None]).pmf(np.arange(12))
+    laws = {
+        "path": rest,
+        "rect": DiscreteDistribution(np.arange(12), masses),
+        "both": MixedDistribution([0.0], np.full((7, 1), 0.3), rest),
+    }
+    for name, law in laws.items():
+        page = ElementTree.fromstring(law._repr_html_())
+        pictures = page.findall(".//svg")
+        assert len(pictures) == 5  # as many as rows
+        assert all("median" in p.findtext("title") for p in pictures)
+        counts = [len(pictures[0].findall(tag)) for tag in ("path", "rect")]
+        assert (counts[0] > 1, counts[1] > 0) == (name != "rect", name != "path")
+    # The line of the median moves to the right with the law.
+    middles = [
+        float(p.findall("path")[-1].get("d")[1:].split()[0])
+        for p in ElementTree.fromstring(rest._repr_html_()).iter("svg")
+    ]
+    assert middles == sorted(middles)
+    assert "svg" not in rest[:0]._repr_html_()
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mcdensity.contrast import ContrastSet, build_contrast, stack_targets
     from mcdensity.distribution import ConditionalDistribution
     from mcdensity.estimator import ConditionalEstimator
+    from mcdensity.explorer import explore
     from mcdensity.mcd import MCD
     from mcdensity.persistence import load, save
     from mcdensity.pipelines import as_estimator
@@ -30,6 +31,7 @@ _HOME = {
     "as_estimator": "pipelines",
     "build_contrast": "contrast",
     "evaluate_files": "streaming.monitoring",
+    "explore": "explorer",
     "fit_files": "streaming.fitting",
     "load": "persistence",
     "predict_dask": "streaming.predicting",
@@ -39,8 +41,8 @@ _HOME = {
 }
 
 _MODULES = {
-    "baselines", "datasets", "discriminators", "inspection", "marginals", "metrics", "persistence",
-    "pipelines", "plotting", "report", "simulators", "tables",
+    "baselines", "datasets", "discriminators", "explorer", "inspection", "marginals", "metrics",
+    "persistence", "pipelines", "plotting", "report", "simulators", "tables",
 }  # fmt: skip
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "as_estimator",
     "build_contrast",
     "evaluate_files",
+    "explore",
     "fit_files",
     "load",
     "predict_dask",

@@ -60,7 +60,9 @@ def load_learner(data: bytes) -> Any:
                 shape, _, dtype = read_header(stream)
                 if dtype.itemsize * math.prod(shape) > len(content):
                     raise ModelFileError("an array claims to be larger than it is.")
-    others = [name for name in skops.get_untrusted_types(data=data) if name not in _TRUSTED]
-    if others:
-        raise ModelFileError(f"a learner holds {others[0]!r}, which is not allowed.")
-    return skops.loads(data, trusted=list(_TRUSTED))
+    refused = require("skops.io.exceptions", "io").UntrustedTypesFoundException
+    try:
+        return skops.loads(data, trusted=list(_TRUSTED))
+    except refused as error:
+        others = [name for name in skops.get_untrusted_types(data=data) if name not in _TRUSTED]
+        raise ModelFileError(f"a learner holds {others[0]!r}, which is not allowed.") from error

@@ -14,6 +14,7 @@ except ImportError:  # pragma: no cover
 
 from mcdensity.benchmark.commands import bench
 from mcdensity.cli.drawing import plot
+from mcdensity.cli.exploring import explore
 from mcdensity.cli.fitting import fit
 from mcdensity.cli.predicting import predict
 from mcdensity.cli.reporting import evaluate, info, report
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, evaluate, report, plot, info):
+for command in (fit, predict, evaluate, report, explore, plot, info):
     app.command()(command)
 
 
@@ -72,7 +73,7 @@ def demo(
         "demo"
     ),
 ) -> None:
-    """Show the way from a CSV file to a report, on data that come with scikit-learn."""
+    """Show the way from a CSV file to a report and an explorer, on data of scikit-learn."""
     from sklearn.datasets import load_diabetes
 
     from mcdensity.tables import write_table
@@ -81,8 +82,9 @@ def demo(
     table["sex"] = table["sex"].map({1.0: "female", 2.0: "male"})
     table = table.rename(columns={"target": "progression"})
     output.mkdir(parents=True, exist_ok=True)
-    names = ("diabetes.csv", "model.mcd", "model-held-out.csv", "predictions.csv", "report.html")
-    data, model, held_out, predictions, page = (output / name for name in names)
+    names = ("diabetes.csv", "model.mcd", "model-held-out.csv", "predictions.csv", "report.html",
+             "explore.html")  # fmt: skip
+    data, model, held_out, predictions, page, explorer = (output / name for name in names)
     write_table(table, data)
     steps: tuple[tuple[str, Any], ...] = (
         (f"fit {data} --target progression --hold-out 0.3 -o {model}",
@@ -92,11 +94,12 @@ def demo(
          lambda: predict(model, held_out, predictions, interval="0.9", above="200",
                          keep="progression")),
         (f"report {model} {held_out} -o {page}", lambda: report(model, held_out, page)),
+        (f"explore {model} {held_out} -o {explorer}", lambda: explore(model, held_out, explorer)),
     )  # fmt: skip
     for text, step in steps:
         typer.secho(f"$ mcdensity {text}", bold=True)
         step()
-    typer.echo(f"Open {page} in a browser.")
+    typer.echo(f"Open {page} and {explorer} in a browser.")
 
 
 # The experiments come last in the help.

@@ -47,9 +47,6 @@ def plot(
     target: Target = None,
 ) -> None:
     """Draw a picture of predicted distributions."""
-    from matplotlib.figure import Figure
-
-    from mcdensity import plotting
     from mcdensity.tables import nearest, read_table
 
     known = (*_KINDS, *_JOINT_KINDS)
@@ -59,6 +56,11 @@ def plot(
         )
     if output.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ValueError(f"{output} must end in .png, .svg or .pdf.")
+    along = _check_feature(model, kind, feature)
+    from matplotlib.figure import Figure
+
+    from mcdensity import plotting
+
     table, estimator = read_table(data), load_model(model)
     several = hasattr(estimator, "links_")
     choices = _JOINT_KINDS if several else _KINDS
@@ -82,10 +84,8 @@ def plot(
     figure = Figure(figsize=(7, 5), layout="constrained")
     ax = figure.subplots()
     with working(f"Drawing {kind}"):
-        if kind == "heatmap":
-            if feature is None:
-                raise ValueError("--kind heatmap needs a --feature to move along.")
-            plotting.plot_heatmap(estimator, X, feature, y=y, ax=ax)
+        if along is not None:
+            plotting.plot_heatmap(estimator, X, along, y=y, ax=ax)
         else:
             chosen = [int(r) for r in split_numbers(rows, "--rows")] or list(range(len(table)))
             if kind in ("densities", "hpd") and rows is None:
@@ -104,6 +104,37 @@ def plot(
     if axis and name:
         ax.set(**{f"{axis}label": name})
     _save(figure, output)
+
+
+def _check_feature(model: Path, kind: str | None, feature: str | None) -> str | int | None:
+    """Return the feature to move along, or its number; mistakes are found before the model loads.
+
+    A model file says in its head which features it has.
+    """
+    from mcdensity.persistence import read_info
+    from mcdensity.tables import nearest
+
+    if kind != "heatmap":
+        if feature is not None:
+            raise ValueError("--feature is for --kind heatmap; leave it out, or add that.")
+        return None
+    if feature is None:
+        raise ValueError("--kind heatmap needs a --feature to move along.")
+    info = read_info(model)
+    names, count = info["feature_names"], info["n_features"]
+    if feature in names:
+        return feature
+    if names:
+        raise ValueError(
+            f"--feature: the model has no feature {feature!r}{nearest(feature, names)}; choose "
+            f"from {', '.join(names)}."
+        )
+    if not feature.isdigit() or int(feature) >= count:
+        raise ValueError(
+            f"--feature: the features of the model have no names; give a number from 0 to "
+            f"{count - 1}, got {feature!r}."
+        )
+    return int(feature)
 
 
 def _save(figure: Any, output: Path) -> None:

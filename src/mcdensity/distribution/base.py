@@ -84,10 +84,21 @@ class Distribution(ABC):
             lines.append(f"  ... {more} more")
         return "\n".join(lines)
 
+    def _pictures(self) -> tuple[str, list[str]]:
+        """Return a heading and a small picture of each row as SVG, for notebooks; or none."""
+        return "", []
+
     def _repr_html_(self) -> str:
         names, rows, more = self._summary()
-        top = "".join(f"<th>{name}</th>" for name in names)
-        body = "".join("<tr>" + "".join(f"<td>{v}</td>" for v in row) + "</tr>" for row in rows)
+        heading, pictures = self[:_SHOWN_ROWS]._pictures() if rows else ("", [])
+        if pictures:
+            names = [*names, heading]
+        pictures = [f"<td>{picture}</td>" for picture in pictures] or [""] * len(rows)
+        top = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{v}</td>" for v in row) + f"{picture}</tr>"
+            for row, picture in zip(rows, pictures, strict=True)
+        )
         note = f"<p>and {more} more</p>" if more else ""
         return (
             f"<div><p><b>{html.escape(type(self).__name__)}</b>, {len(self)} rows</p><table>"

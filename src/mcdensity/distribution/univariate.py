@@ -258,6 +258,11 @@ class ConditionalDistribution(Distribution):
         columns = np.column_stack([self.median(), self.interval(0.9)])
         return ("median", "5 %", "95 %"), columns
 
+    def _pictures(self) -> tuple[str, list[str]]:
+        from mcdensity.distribution.inline import row_pictures
+
+        return row_pictures(self)
+
     def _row_text(self, row: list[str]) -> str:
         number, median, low, high = row
         interval = "90 % interval" if number == "row" else f"[{low}, {high}]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.special import ndtri
 from sklearn.neighbors import KDTree
 
 from mcdensity._known import storable
+from mcdensity._parallel import in_parallel
 from mcdensity.data import TrainingData
 from mcdensity.distribution import GridDistribution, Reference
 from mcdensity.experts.base import Conditioned, Expert, FitReport, Rows
@@ -114,33 +116,43 @@ class Distilled(Expert):
         self._x_limits = 2 * low - high, 2 * high - low
         level = np.linspace(0, 1, _BINS + 1)
         self._edges = [np.unique(np.quantile(column, level)) for column in X.T]
-        x, truth = (torch.as_tensor(a, dtype=torch.float32) for a in (self._inputs(X), teacher(X)))
-        new_x = torch.as_tensor(self._inputs(held_out), dtype=torch.float32)
-        new_truth = torch.as_tensor(teacher(held_out), dtype=torch.float32)
-        half = len(new_x) // 2  # the others measure the loss
 
-        def divergence(x: Any, truth: Any) -> Any:
+        def learned(rows: Array) -> tuple[Any, ...]:
+            """Inputs of rows, the probabilities that are learned there, and minus their entropy."""
+            truth = torch.as_tensor(teacher(rows), dtype=torch.float32)
             truth = torch.maximum(truth, truth.amax(-1, keepdim=True) - _DEPTH_OF_RATIO)
             target = (truth + log_mass).log_softmax(-1)
+            share = target.exp()
+            inputs = torch.as_tensor(self._inputs(rows), dtype=torch.float32)
+            return inputs, share, (share * target).sum(-1)
+
+        def divergence(x: Any, share: Any, information: Any) -> Any:
             found = (module(x[None])[0] + log_mass).log_softmax(-1)
-            return (target.exp() * (target - found)).sum(-1).mean()
+            return (information - (share * found).sum(-1)).mean()
+
+        known, new = learned(X), learned(held_out)
+        half = len(held_out) // 2  # the others measure the loss
 
         def loss() -> Any:
-            rows = torch.randint(len(x), (_BATCH,), generator=generator())
-            return divergence(x[rows], truth[rows])
+            rows = torch.randint(len(X), (_BATCH,), generator=generator())
+            return divergence(*(part[rows] for part in known))
 
         with seeded(seed), torch.enable_grad():
-            module = ParameterNetwork(1, x.shape[1], len(knots), self.width, self.depth, 0.0)
-            train(
+            module = ParameterNetwork(1, known[0].shape[1], len(knots), self.width, self.depth, 0.0)
+            fit = partial(
+                train,
                 module,
                 loss,
-                lambda: -divergence(new_x[:half], new_truth[:half])[None],
+                lambda: -divergence(*(part[:half] for part in new))[None],
                 steps=steps,
                 learning_rate=_LEARNING_RATE,
                 weight_decay=0.0,
             )
+            # In one thread: for 5000 rows of Power two took no less time (19 s, one 17 s) and, with
+            # the teacher's, 52 s of processor time instead of 29 s.
+            in_parallel(lambda _: fit(), [None], 1)
             with torch.no_grad():
-                self.loss_ = float(divergence(new_x[half:], new_truth[half:]))
+                self.loss_ = float(divergence(*(part[half:] for part in new)))
         self.module_ = module.eval()
         return self
 
