@@ -339,6 +339,19 @@ def test_a_damaged_file_can_be_left_out(folder):
     assert len(model.source_["skipped"]) == 1
 
 
+def test_a_file_that_breaks_off_can_be_left_out(folder):
+    path = folder / "1.parquet"
+    data = bytearray(path.read_bytes())
+    data[2000:9000] = bytes(7000)  # pages are damaged, the end of the file is not
+    path.write_bytes(bytes(data))
+    with pytest.raises(SourceError, match=r"1\.parquet cannot be read"):
+        fit_files(folder, "y", MCD("quadratic"))
+    with pytest.warns(UserWarning, match=r"1\.parquet is left out"):
+        model = fit_files(folder, "y", MCD("quadratic"), skip_bad_files=True)
+    assert model.source_["rows"] == 4500
+    assert model.source_["files"] == 3
+
+
 def test_mistakes_are_named(folder, tmp_path):
     with pytest.raises(ValueError, match=r"no column 'why' \(the target\)"):
         fit_files(folder, "why")

@@ -33,7 +33,7 @@ _MEASURED = 5000
 
 def go_on(run: Run, model: TableEstimator) -> TableEstimator:
     """Add networks that learn from new files to a copy of a model, weighted by new rows."""
-    sketch = run.sketch(_MOST)
+    sketch = run.looked(_MOST)
     if sketch.rows < 2 * _LEAST:
         raise ValueError(
             f"warm_start needs at least {2 * _LEAST} new rows with a target, got {sketch.rows}."

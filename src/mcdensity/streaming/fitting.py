@@ -119,7 +119,7 @@ def fit_files(
     300
     """
     opened = open_source(source, skip_bad_files=skip_bad_files)
-    _warn_of_skipped(opened)
+    _warn_of_skipped(opened.skipped)
     if warm_start is not None:
         _check_warm_start(warm_start, estimator, target)
         model = copy.copy(warm_start)
@@ -164,8 +164,7 @@ class Run:
     def fit(self, model: TableEstimator) -> TableEstimator:
         """Sketch, fit to the sample, stream, and weight the experts."""
         held = _MOST_HELD_OUT
-        sketch = self.sketch(self.budget.sample + held)
-        _check_rows(sketch)
+        sketch = self.looked(self.budget.sample + held)
         if sketch.rows <= self.budget.sample:
             self._fit_table(model, sketch.sample.in_order(), None)
             model.source_ = self.describe(sketch, [], None)
@@ -195,6 +194,16 @@ class Run:
             sketch, streamed, model.score(judged.table, _outcome(judged, self.layout))
         )
         return model
+
+    def looked(self, size: int) -> Sketch:
+        """Look at all rows once; leave out files that turn out to be damaged."""
+        sketch = self.sketch(size)
+        if sketch.skipped:
+            _warn_of_skipped(sketch.skipped)
+            self.source.leave_out(sketch.skipped)
+        if sketch.rows == 0:
+            raise ValueError("No row of the source has a target; check the name of the column.")
+        return sketch
 
     # The parts of the work, which a cluster does elsewhere.
 
@@ -386,14 +395,9 @@ def _check_warm_start(model: Any, estimator: Any, target: Any) -> None:
         raise ValueError(f"target={target!r}, but warm_start is a model of {model.target_!r}.")
 
 
-def _check_rows(sketch: Sketch) -> None:
-    if sketch.rows == 0:
-        raise ValueError("No row of the source has a target; check the name of the column.")
-
-
-def _warn_of_skipped(source: Source) -> None:
-    for name, reason in source.skipped.items():
-        warnings.warn(f"{name} is left out: {reason}.", stacklevel=3)
+def _warn_of_skipped(skipped: dict[str, str]) -> None:
+    for name, reason in skipped.items():
+        warnings.warn(f"{name} is left out: {reason}.", stacklevel=4)
 
 
 def _outcome(rows: Rows, layout: Layout) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from mcdensity.distribution import JointDistribution
 from mcdensity.metrics import pit
 from mcdensity.streaming.predicting import features_of, loaded
 from mcdensity.streaming.rows import Layout, Rows
-from mcdensity.streaming.sources import open_source
+from mcdensity.streaming.sources import Piece, Source, SourceError, open_source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,27 +87,24 @@ def evaluate_files(
     estimator, opened = loaded(model), open_source(source, skip_bad_files=skip_bad_files)
     coverage = check_probability("coverage", coverage)
     layout = _layout(estimator, opened, target, by, weight)
-    several = len(layout.targets) > 1
     groups: dict[Any, _Totals] = {}
-    total = None
-    if all(piece.rows is not None for piece in opened.pieces):
-        total = sum(piece.rows or 0 for piece in opened.pieces)
-    with counting(verbose, "Evaluating", total) as advance:
+    with counting(verbose, "Evaluating", opened.rows) as advance:
         for piece in opened.pieces:
-            for rows in layout.read(opened, piece, _JOINT_BLOCK if several else _BLOCK):
-                if len(rows) == 0:
-                    continue
-                found = _measure(estimator, rows, coverage)
-                names = _names(rows, by, piece.name)
-                for name in pandas.unique(names):
-                    chosen = np.asarray(names == name)
-                    groups.setdefault(name, _Totals(coverage)).add(found, chosen)
-                if len(groups) > _MOST_GROUPS:
-                    raise ValueError(
-                        f"by={by!r} has more than {_MOST_GROUPS:,} different values; choose a "
-                        "column with fewer."
-                    )
-                advance(len(rows))
+            try:
+                for found, names in _measured(estimator, opened, layout, piece, by, coverage):
+                    for name in pandas.unique(names):
+                        chosen = np.asarray(names == name)
+                        groups.setdefault(name, _Totals(coverage)).add(found, chosen)
+                    if len(groups) > _MOST_GROUPS:
+                        raise ValueError(
+                            f"by={by!r} has more than {_MOST_GROUPS:,} different values; choose a "
+                            "column with fewer."
+                        )
+                    advance(len(names))
+            except SourceError as error:
+                if not skip_bad_files:
+                    raise
+                warnings.warn(f"The rest of {piece.name} is left out: {error}.", stacklevel=2)
     if not groups:
         raise ValueError("No row of the source has an outcome; check the name of the target.")
     every = _Totals(coverage)
@@ -115,6 +114,16 @@ def evaluate_files(
     table = pandas.DataFrame.from_dict({**out, "all": every.row()}, orient="index")
     table.index.name = by or "rows"
     return table.astype({"rows": int})
+
+
+def _measured(
+    model: Any, source: Source, layout: Layout, piece: Piece, by: str | None, coverage: float
+) -> Iterator[tuple[dict[str, Array], Any]]:
+    """Yield what is measured of the rows of a piece, and the names of their groups."""
+    size = _JOINT_BLOCK if len(layout.targets) > 1 else _BLOCK
+    for rows in layout.read(source, piece, size):
+        if len(rows):
+            yield _measure(model, rows, coverage), _names(rows, by, piece.name)
 
 
 class _Totals:

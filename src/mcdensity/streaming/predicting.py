@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +21,7 @@ from mcdensity._parallel import worker_count
 from mcdensity._predictions import Wanted, check_predictions
 from mcdensity._progress import counting
 from mcdensity._validation import as_numbers, require
-from mcdensity.streaming.sources import Piece, Source, open_source
+from mcdensity.streaming.sources import Piece, Source, SourceError, open_source
 from mcdensity.tables import TableEstimator
 
 if TYPE_CHECKING:
@@ -122,11 +123,10 @@ def predict_files(
     _claim(output, job, parts)
     missing = [part for part in parts if not (output / part.name).exists()]
     done = sum(_rows_of(output / part.name) for part in parts if part not in missing)
-    total = None
-    if all(piece.rows is not None for piece in opened.pieces):
-        total = sum(piece.rows or 0 for piece in opened.pieces)
-    with counting(verbose, f"Predicting {output}", total, done) as advance:
-        for rows in _work(job, missing, output, n_jobs, client):
+    with counting(verbose, f"Predicting {output}", opened.rows, done) as advance:
+        for rows, problem in _work(job, missing, output, n_jobs, client):
+            if problem:
+                warnings.warn(f"A part is left out: {problem}.", stacklevel=2)
             done += rows
             advance(rows)
     return done
@@ -209,8 +209,19 @@ class _Job:
                 clash = {n: f"{n}_data" for n in self.keep if n in found.columns}
                 yield pandas.concat([kept.rename(columns=clash), found], axis=1)
 
-    def write(self, part: Part, output: Path) -> int:
-        """Write a part, completely or not at all; return the number of its rows."""
+    def write(self, part: Part, output: Path) -> tuple[int, str]:
+        """Write a part, completely or not at all; return the number of its rows.
+
+        One that cannot be read is left out, where that is asked for, and the reason returned.
+        """
+        try:
+            return self._write(part, output), ""
+        except SourceError as error:
+            if not self.source.skips_bad:
+                raise
+            return 0, str(error)
+
+    def _write(self, part: Part, output: Path) -> int:
         arrow, parquet = require("pyarrow", "cli"), require("pyarrow.parquet", "cli")
         rows, writer = 0, None
         with replacing(output / part.name) as temporary:
@@ -241,7 +252,7 @@ class _Job:
 
 def _work(
     job: _Job, parts: Sequence[Part], output: Path, n_jobs: int | None, client: Any
-) -> Iterator[int]:
+) -> Iterator[tuple[int, str]]:
     """Write parts, side by side; yield their numbers of rows."""
     if client is not None:
         from mcdensity.streaming.cluster import check_client
@@ -268,7 +279,7 @@ def _work(
             yield from run(joblib.delayed(_write_from)(str(path), part, output) for part in parts)
 
 
-def _write(part: Part, job: _Job, output: Path) -> int:
+def _write(part: Part, job: _Job, output: Path) -> tuple[int, str]:
     return job.write(part, output)
 
 
@@ -277,7 +288,7 @@ def _job_of(path: str) -> _Job:
     return joblib.load(path)  # written by this package a moment ago
 
 
-def _write_from(path: str, part: Part, output: Path) -> int:
+def _write_from(path: str, part: Part, output: Path) -> tuple[int, str]:
     return _job_of(path).write(part, output)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcdensity.streaming.rows import Layout, Rows
-from mcdensity.streaming.sources import Piece, Source
+from mcdensity.streaming.sources import Piece, Source, SourceError
 
 __all__ = ["Prepared", "ShuffledRows"]
 
@@ -119,18 +119,25 @@ class ShuffledRows:
         """Yield prepared slices of pieces, of several in turn."""
         waiting = [self.pieces[i] for i in rng.permutation(len(self.pieces))]
         size = min(_SLICE, max(256, self.buffer // self.open_pieces))
-        opened: list[Iterator[Rows]] = []
+        opened: dict[Piece, Iterator[Rows]] = {}
         while waiting or opened:
             while waiting and len(opened) < self.open_pieces:
-                opened.append(self.layout.read(self.source, waiting.pop(), size))
-            for reader in list(opened):
+                piece = waiting.pop()
+                opened[piece] = self.layout.read(self.source, piece, size)
+            for piece, reader in list(opened.items()):
                 rows = next(reader, None)
                 if rows is None:
-                    opened.remove(reader)
+                    del opened[piece]
                     continue
                 kept = np.flatnonzero(rows.key > self.held_out)
                 if len(kept):
-                    yield self.prepare(rows if len(kept) == len(rows) else rows.part(kept))
+                    yield self._prepared(rows if len(kept) == len(rows) else rows.part(kept), piece)
+
+    def _prepared(self, rows: Rows, piece: Piece) -> Prepared:
+        try:
+            return self.prepare(rows)
+        except ValueError as error:
+            raise SourceError(f"{piece.name}: {error}") from error
 
 
 def _joined(parts: Sequence[Prepared]) -> Prepared:

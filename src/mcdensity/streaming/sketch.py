@@ -257,6 +257,8 @@ class Sketch:
     columns : dict of ColumnSketch
     quantiles, values : list
         Of each target: a `QuantileSketch` and the `FrequentValues`.
+    skipped : dict
+        Files that could not be read to their end, and why.
     extremes : dict
         Rows with the smallest and the largest of each target, which decide on its support.
     """
@@ -268,6 +270,7 @@ class Sketch:
         self.quantiles = [QuantileSketch() for _ in range(n_targets)]
         self.values = [FrequentValues(_MOST_ATOMS) for _ in range(n_targets)]
         self.extremes: dict[tuple[int, str], Rows] = {}
+        self.skipped: dict[str, str] = {}
 
     def add(self, rows: Rows) -> None:
         """Look at some rows."""
@@ -301,6 +304,7 @@ class Sketch:
         """Add what another sketch has seen."""
         self.rows += other.rows
         self.unlabeled += other.unlabeled
+        self.skipped |= other.skipped
         for name, column in other.columns.items():
             self.columns.setdefault(name, ColumnSketch()).merge(column)
         for mine, theirs in zip(self.quantiles, other.quantiles, strict=True):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcdensity._validation import require
+from mcdensity.streaming.schemas import SourceError, kind_of, kinds_of, listed
 from mcdensity.tables import nearest
 
 if TYPE_CHECKING:
@@ -26,12 +27,6 @@ _PARQUET = (".parquet", ".pq")
 _UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
 # Rows that are decoded at once.
 BATCH = 65_536
-# How often a message lists the names of something.
-_MOST_NAMES = 8
-
-
-class SourceError(ValueError):
-    """A file of a source cannot be read, or does not fit the others."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +64,22 @@ class Source:
         Column to "number", "text", "date" or "other".
     skipped : dict
         Files that are left out, and why.
+    skips_bad : bool
+        Whether files that turn out to be damaged are to be left out.
     """
 
     pieces: list[Piece]
     kinds: dict[str, str]
+    skips_bad: bool = False
 
     def __init__(self) -> None:
         self.skipped: dict[str, str] = {}
+
+    def leave_out(self, skipped: Mapping[str, str]) -> None:
+        """Leave out files that could not be read to their end; `skipped` says why."""
+        self.skipped |= skipped
+        self.pieces = [piece for piece in self.pieces if piece.name not in skipped]
+        _refuse_nothing(self)
 
     def read(
         self, piece: Piece, columns: Sequence[str] | None = None, size: int = BATCH
@@ -92,6 +96,13 @@ class Source:
     def files(self) -> list[str]:
         """Names of the files or partitions."""
         return list(dict.fromkeys(piece.name for piece in self.pieces))
+
+    @property
+    def rows(self) -> int | None:
+        """Number of rows, where it is known without reading."""
+        counts = [piece.rows for piece in self.pieces]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
 
     def check_columns(self, names: Sequence[str], what: str) -> None:
         """Refuse columns that are not there."""
@@ -115,10 +126,10 @@ class _Fragments(Source):
             name = getattr(fragment, "path", None) or f"fragment {len(self._fragments)}"
             try:
                 groups = _row_groups(fragment)
-                own = _types(fragment.physical_schema)
+                own = kinds_of(fragment.physical_schema)
                 if first is None:
                     first = name, own
-                _check_types(name, own, *first)
+                _checkkinds_of(name, own, *first)
             except (OSError, ValueError) as error:
                 _pass_over(self, name, error, skip_bad)
                 continue
@@ -131,7 +142,7 @@ class _Fragments(Source):
         # Numbers of different widths become the wider one, as do numbers and missing columns.
         arrow = require("pyarrow", "cli")
         self._schema = arrow.unify_schemas([dataset.schema, *kept], promote_options="permissive")
-        self.kinds = _types(self._schema)
+        self.kinds = kinds_of(self._schema)
 
     def read(
         self, piece: Piece, columns: Sequence[str] | None = None, size: int = BATCH
@@ -171,10 +182,10 @@ class _TextFiles(Source):
                 start = next(self._open(path, separator, None, 1000), None)
                 if start is None or len(start) == 0:
                     raise SourceError("it has no rows")
-                own = {str(n): _kind_of(start[n]) for n in start.columns}
+                own = {str(n): kind_of(start[n]) for n in start.columns}
                 if first is None:
                     first = str(path), own
-                _check_types(str(path), own, *first)
+                _checkkinds_of(str(path), own, *first)
             except (OSError, ValueError) as error:
                 _pass_over(self, str(path), error, skip_bad)
                 continue
@@ -223,7 +234,7 @@ class _Partitions(Source):
         self._parts = frame.to_delayed()
         self.pieces = [Piece(i, f"partition {i}", i) for i in range(len(self._parts))]
         _refuse_nothing(self)
-        self.kinds = {str(name): _kind_of(frame._meta[name]) for name in frame.columns}
+        self.kinds = {str(name): kind_of(frame._meta[name]) for name in frame.columns}
 
     def read(
         self, piece: Piece, columns: Sequence[str] | None = None, size: int = BATCH
@@ -254,6 +265,12 @@ def open_source(source: Any, *, skip_bad_files: bool = False) -> Source:
     """
     if isinstance(source, Source):
         return source
+    opened = _opened(source, skip_bad_files)
+    opened.skips_bad = skip_bad_files
+    return opened
+
+
+def _opened(source: Any, skip_bad_files: bool) -> Source:
     if hasattr(source, "get_fragments"):
         return _Fragments(source, skip_bad_files)
     if hasattr(source, "to_delayed") and hasattr(source, "columns"):
@@ -356,7 +373,7 @@ def _dataset(paths: Sequence[Path], root: Path | None, skip_bad: bool) -> Any:
         return arrow_dataset.dataset(
             names, schema=schema, format="parquet", partitioning="hive", **base
         )
-    raise SourceError(f"None of {_listed(names)} can be read as Parquet.")
+    raise SourceError(f"None of {listed(names)} can be read as Parquet.")
 
 
 def _row_groups(fragment: Any) -> list[tuple[int | None, int | None]]:
@@ -364,58 +381,6 @@ def _row_groups(fragment: Any) -> list[tuple[int | None, int | None]]:
         return [(None, None)]
     fragment.ensure_complete_metadata()
     return [(group.id, group.num_rows) for group in fragment.row_groups if group.num_rows]
-
-
-def _types(schema: Any) -> dict[str, str]:
-    types = require("pyarrow", "cli").types
-
-    def kind(of: Any) -> str:
-        if types.is_dictionary(of):
-            of = of.value_type
-        if types.is_floating(of) or types.is_integer(of) or types.is_decimal(of):
-            return "number"
-        if types.is_boolean(of) or types.is_null(of):
-            return "number" if types.is_boolean(of) else "nothing"
-        if types.is_string(of) or types.is_large_string(of) or types.is_string_view(of):
-            return "text"
-        return "date" if types.is_temporal(of) else "other"
-
-    return {field.name: kind(field.type) for field in schema}
-
-
-def _kind_of(column: Any) -> str:
-    types = require("pandas", "cli").api.types
-    if len(column) and column.isna().all():
-        return "nothing"
-    if types.is_bool_dtype(column) or types.is_numeric_dtype(column):
-        return "number"
-    return "date" if types.is_datetime64_any_dtype(column) else "text"
-
-
-def _check_types(name: str, own: dict[str, str], first_name: str, first: dict[str, str]) -> None:
-    """Refuse a file whose columns differ from those of the first one."""
-    lacking = [column for column in first if column not in own]
-    if lacking:
-        raise SourceError(
-            f"{name} lacks {_listed(lacking)}, which {first_name} has. Files of a source have the "
-            "same columns; leave the file out, or skip such files with skip_bad_files."
-        )
-    for column, kind in first.items():
-        other = own[column]
-        if other != kind and "nothing" not in (kind, other):
-            raise SourceError(
-                f"{name}: the column {column!r} holds {_words(other)}, and {_words(kind)} in "
-                f"{first_name}. Convert one of them, or skip such files with skip_bad_files."
-            )
-
-
-def _words(kind: str) -> str:
-    return {"number": "numbers", "date": "dates", "other": "something else"}.get(kind, kind)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:_MOST_NAMES])
-    return shown + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
 
 
 def _pass_over(source: Source, name: str, error: Exception, skip_bad: bool) -> None:

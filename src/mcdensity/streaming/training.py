@@ -19,7 +19,7 @@ from mcdensity.streaming.leaves import Leaf
 from mcdensity.streaming.rows import Layout, Rows
 from mcdensity.streaming.shuffle import BUFFERS, Prepared, ShuffledRows
 from mcdensity.streaming.sketch import Sketch
-from mcdensity.streaming.sources import Piece, Source, parse_memory
+from mcdensity.streaming.sources import Piece, Source, SourceError, parse_memory
 from mcdensity.tables import TablePreparation
 
 __all__ = [
@@ -116,12 +116,30 @@ class Preparer:
 def sketch_pieces(
     source: Source, layout: Layout, pieces: Sequence[Piece], size: int, report: Reporter = SILENT
 ) -> Sketch:
-    """Look at the rows of some pieces once."""
+    """Look at the rows of some pieces once.
+
+    Where damaged files are left out, the rows of a file count only if all of it can be read.
+    """
     sketch = Sketch(size, len(layout.targets))
-    for i, piece in enumerate(pieces):
-        for rows in layout.read(source, piece):
-            sketch.add(rows)
-        report((i + 1) / len(pieces))
+    files: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        files.setdefault(piece.name, []).append(piece)
+    done = 0
+    for name, own in files.items():
+        found = Sketch(size, len(layout.targets)) if source.skips_bad else sketch
+        try:
+            for piece in own:
+                for rows in layout.read(source, piece):
+                    found.add(rows)
+                done += 1
+                report(done / len(pieces))
+        except SourceError as error:
+            if not source.skips_bad:
+                raise
+            sketch.skipped[name] = str(error)
+            continue
+        if found is not sketch:
+            sketch.merge(found)
     return sketch
 
 
