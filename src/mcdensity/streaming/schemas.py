@@ -45,7 +45,7 @@ def kind_of(column: Any) -> str:
     return "date" if types.is_datetime64_any_dtype(column) else "text"
 
 
-def _checkkinds_of(name: str, own: dict[str, str], first_name: str, first: dict[str, str]) -> None:
+def check_kinds(name: str, own: dict[str, str], first_name: str, first: dict[str, str]) -> None:
     """Refuse a file whose columns differ from those of the first one."""
     lacking = [column for column in first if column not in own]
     if lacking:

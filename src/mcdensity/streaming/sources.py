@@ -129,7 +129,7 @@ class _Fragments(Source):
                 own = kinds_of(fragment.physical_schema)
                 if first is None:
                     first = name, own
-                _checkkinds_of(name, own, *first)
+                check_kinds(name, own, *first)
             except (OSError, ValueError) as error:
                 _pass_over(self, name, error, skip_bad)
                 continue
@@ -185,7 +185,7 @@ class _TextFiles(Source):
                 own = {str(n): kind_of(start[n]) for n in start.columns}
                 if first is None:
                     first = str(path), own
-                _checkkinds_of(str(path), own, *first)
+                check_kinds(str(path), own, *first)
             except (OSError, ValueError) as error:
                 _pass_over(self, str(path), error, skip_bad)
                 continue
