@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcdensity._validation import require
-from mcdensity.streaming.schemas import SourceError, kind_of, kinds_of, listed
+from mcdensity.streaming.schemas import SourceError, check_kinds, kind_of, kinds_of, listed
 from mcdensity.tables import nearest
 
 if TYPE_CHECKING:
