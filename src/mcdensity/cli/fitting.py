@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mcdensity.cli.shared import Data, Json, find_column, split_list, take_targets, working
+from mcdensity.cli.shared import (
+    Data,
+    Json,
+    find_column,
+    model_key,
+    split_list,
+    take_targets,
+    working,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +96,7 @@ def fit(
     if held_out is not None:
         write_table(aside, held_out)
     with working("Writing the model"):
-        save(estimator, output)
+        save(estimator, output, key=model_key())
     if as_json:
         out = {"model": str(output), "rows": len(y), "features": list(estimator.feature_names_in_),
                "held_out": held_out and str(held_out), "notes": notes}  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from mcdensity.estimator import ConditionalEstimator
 
 __all__ = [
-    "Data", "Json", "Model", "Target", "features_of", "find_column", "load_model", "read_held_out",
-    "split_list", "split_numbers", "take_target", "take_targets", "working",
+    "Data", "Json", "Model", "Target", "features_of", "find_column", "load_model", "model_key",
+    "read_held_out", "split_list", "split_numbers", "take_target", "take_targets", "working",
 ]  # fmt: skip
 
 Model = Annotated[Path, typer.Argument(help="A model file, from `mcdensity fit`.")]
@@ -112,7 +113,13 @@ def load_model(path: Path) -> ConditionalEstimator:
     from mcdensity.persistence import load
 
     with working("Loading the model"):
-        return load(path)
+        return load(path, key=model_key())
+
+
+def model_key() -> bytes | None:
+    """Return the key that models are signed with: what the file MCDENSITY_KEY_FILE names holds."""
+    name = os.environ.get("MCDENSITY_KEY_FILE")
+    return Path(name).read_bytes().strip() if name else None
 
 
 def features_of(estimator: ConditionalEstimator, table: pd.DataFrame) -> Any:
