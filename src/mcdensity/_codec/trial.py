@@ -35,8 +35,11 @@ def try_out(estimator: Any) -> None:
     if center.shape != (width,) or spread.shape != (width,):
         raise ModelFileError("it has other features than it says.")
     rows = np.asarray(center + _STEPS * spread, dtype=np.float64)
-    law = estimator._in_caller_units(estimator._scale_x(rows))
-    for said in (law.mean(), law.ppf_grid([0.05, 0.5, 0.95])):
+    estimator._validate_params()
+    found = estimator._in_blocks(
+        estimator._scale_x(rows), lambda law, _: (law.mean(), law.ppf_grid([0.05, 0.5, 0.95]))
+    )
+    for said in found[0]:
         if len(said) != len(rows) or np.isnan(said).any():
             raise ModelFileError("its predictions are not numbers.")
     return None
