@@ -13,8 +13,10 @@ import pytest
 from estimators import ESTIMATORS
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
 from sklearn.ensemble import RandomForestRegressor as Forest
+from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
@@ -183,6 +185,25 @@ def test_rows_and_labels_of_neighbours():
         saved_again(learner, lambda k: setattr(k, "_fit_X", X[:, :1]))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m._n_support.__setitem__(0, 10**6),
+        lambda m: setattr(m, "_dual_coef_", np.tile(m._dual_coef_, (2, 1))),
+        lambda m: setattr(m, "support_vectors_", m.support_vectors_[:, :1]),
+        lambda m: setattr(m, "_intercept_", np.zeros(0)),
+        lambda m: setattr(m, "kernel", "precomputed"),
+        lambda m: setattr(m, "_impl", "nu_svr"),
+    ],
+)
+def test_kernel_machines(change):
+    learner = SVC(random_state=0).fit(X, LABEL)
+    again = load_learner(dump_learner(learner, "learner"))
+    np.testing.assert_array_equal(again.decision_function(X), learner.decision_function(X))
+    with pytest.raises(ModelFileError, match="support vector machine"):
+        saved_again(learner, change)
+
+
 # Parts of any model.
 
 
@@ -235,13 +256,14 @@ def test_a_member_is_used_once(tmp_path):
         load(tmp_path / "model.mcd")
 
 
-def test_kernel_machines_need_to_be_registered(tmp_path, monkeypatch):
-    """Compiled code of libsvm takes what a file says; who trusts his files can register it."""
+def test_unchecked_learners_need_to_be_registered(tmp_path, monkeypatch):
+    """Compiled code of clusterings takes what a file says; who trusts it can register them."""
     monkeypatch.setattr(_known, "_registered", dict(_known._registered))
-    model = MCD(make_pipeline(SVC(probability=True)), random_state=0).fit(X, Y)
-    with pytest.raises(TypeError, match=r"SVC.*persistence\.storable"):
+    learner = make_pipeline(KMeans(3, n_init=1, random_state=0), LogisticRegression())
+    model = MCD(learner, random_state=0).fit(X, Y)
+    with pytest.raises(TypeError, match=r"KMeans.*persistence\.storable"):
         save(model, tmp_path / "model.mcd")
-    storable(SVC)
+    storable(KMeans)
     save(model, tmp_path / "model.mcd")
     np.testing.assert_array_equal(load(tmp_path / "model.mcd").predict(X), model.predict(X))
 

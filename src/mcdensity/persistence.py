@@ -196,9 +196,13 @@ def _signature(head: dict[str, Any], key: bytes) -> str:
 
 def _check_signature(head: dict[str, Any], key: bytes) -> None:
     given = head.get("signature")
-    if not isinstance(given, str):
+    if given is None:
         raise ModelFileError("it is not signed, and a key was given to check its signature with.")
-    if not hmac.compare_digest(given.encode(), _signature(head, key).encode()):
+    try:
+        expected = _signature(head, key)
+    except RecursionError as error:
+        raise ModelFileError(f"{_HEAD} is nested deeper than any model's.") from error
+    if not hmac.compare_digest(str(given).encode(errors="replace"), expected.encode()):
         raise ModelFileError("it was signed with another key, or changed since.")
 
 

@@ -32,17 +32,16 @@ __all__ = ["dump_learner", "load_learner"]
 
 # Versions of skops's format that are read.
 _PROTOCOLS = (0, 1, 2)
-# Packages whose learners predict by numpy alone, or by trees and neighbours that are checked. Not
-# among them: those that hand unchecked arrays to compiled code, such as kernel SVMs and clusters.
+# Packages whose learners predict by numpy alone, or by compiled code whose inputs are checked. Not
+# among them: those that hand unchecked arrays to compiled code, such as clusterings.
 _PACKAGES = (
     "calibration", "compose", "covariance", "cross_decomposition", "decomposition",
     "discriminant_analysis", "dummy", "ensemble", "feature_extraction", "feature_selection",
     "frozen", "gaussian_process", "impute", "isotonic", "kernel_approximation", "kernel_ridge",
     "linear_model", "mixture", "model_selection", "multiclass", "multioutput", "naive_bayes",
-    "neighbors", "neural_network", "pipeline", "preprocessing", "random_projection", "tree",
+    "neighbors", "neural_network", "pipeline", "preprocessing", "random_projection", "svm", "tree",
 )  # fmt: skip
 _REFUSED = ("sklearn.ensemble._iforest", "sklearn.neighbors._lof")
-_LINEAR_MACHINES = ("LinearSVC", "LinearSVR")
 # Parts of learners that are no estimators themselves.
 _PARTS = {
     "sklearn._loss.link": (
@@ -59,6 +58,16 @@ _PARTS = {
     "sklearn.neighbors._ball_tree": ("BallTree",),
     "sklearn.neighbors._kd_tree": ("KDTree",),
     "sklearn.neural_network._stochastic_optimizers": ("AdamOptimizer", "SGDOptimizer"),
+}  # fmt: skip
+_LOSSES = {
+    "sklearn._loss._loss": (
+        "CyAbsoluteError", "CyExponentialLoss", "CyHalfBinomialLoss", "CyHalfGammaLoss",
+        "CyHalfMultinomialLoss", "CyHalfPoissonLoss", "CyHalfSquaredError", "CyHalfTweedieLoss",
+        "CyHalfTweedieLossIdentity", "CyHuberLoss", "CyPinballLoss",
+    ),
+    "sklearn.linear_model._sgd_fast": (
+        "EpsilonInsensitive", "Hinge", "ModifiedHuber", "SquaredEpsilonInsensitive", "SquaredHinge",
+    ),
 }  # fmt: skip
 _PLAIN_TYPES = {kind.__name__: kind for kind in (bool, dict, float, int, list, set, str, tuple)}
 _MAPPINGS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict, "Bunch": Bunch}
@@ -169,9 +178,9 @@ class _LearnerReader:
         kinds = expect(self.build(node["key_types"]), list)
         items = expect(node["content"], dict).items()
         pairs = zip(kinds, items, strict=True)
-        return _MAPPINGS[node["__class__"]](
-            [(kind(key), self.build(value)) for kind, (key, value) in pairs]
-        )
+        out = _MAPPINGS[node["__class__"]]()
+        out.update({kind(key): self.build(value) for kind, (key, value) in pairs})
+        return out
 
     def _array(self, node: dict[str, Any]) -> Any:
         if node["type"] == "numpy":
@@ -218,13 +227,14 @@ class _LearnerReader:
         return make_tree(self.build(node["__reduce__"]["args"]), self.build(node["content"]))
 
     def _loss(self, node: dict[str, Any]) -> Any:
-        name = str(node["__class__"])
-        if node["__module__"] not in ("_loss", "sklearn._loss._loss") or not name.startswith("Cy"):
+        name, module = str(node["__class__"]), str(node["__module__"])
+        module = "sklearn._loss._loss" if module == "_loss" else module
+        if name not in _LOSSES.get(module, ()):
             raise _UnknownError(_name(node))
         arguments = self.build(node["__reduce__"]["args"]) or ()
         if not all(isinstance(value, int | float) for value in arguments):
             raise ModelFileError("a loss has parameters that are no numbers.")
-        return getattr(import_module("sklearn._loss._loss"), name)(*arguments)
+        return getattr(import_module(module), name)(*arguments)
 
     def _object(self, node: dict[str, Any]) -> Any:
         module, name = str(node["__module__"]), str(node["__class__"])
@@ -253,7 +263,7 @@ def _class_of(module: str, name: str) -> Any:
     parts = module.split(".")
     allowed = parts[0] == "sklearn" and len(parts) > 1 and parts[1] in _PACKAGES
     allowed = allowed and module not in _REFUSED and not {"tests", "conftest"} & set(parts)
-    if allowed or (module == "sklearn.svm._classes" and name in _LINEAR_MACHINES):
+    if allowed:
         try:
             cls = getattr(import_module(module), name, None)
         except ImportError:

@@ -92,7 +92,10 @@ def check_learner(learner: Any) -> None:
     for name, value in state.items():
         check_workers(name, value)
     kind = type(learner).__name__
-    if "tree_" in state:
+    if kind == "KernelDensity" and "tree_" in state:
+        width = np.shape(state["tree_"].data)[1]
+        require_that(state.get("n_features_in_") == width, "has rows of another width than it says")
+    elif "tree_" in state:
         _check_width(state, state["tree_"], "Tree")
     if "_predictors" in state:
         _check_histogram_boosting(state)
@@ -105,6 +108,8 @@ def check_learner(learner: Any) -> None:
             _check_width(state, tree.tree_, "Tree")
     if "_fit_X" in state:
         _check_neighbours(state)
+    if "_dual_coef_" in state:
+        _check_kernel_machine(state)
 
 
 def _check_width(state: dict[str, Any], tree: Any, kind: str) -> None:
@@ -153,6 +158,29 @@ def _check_histogram_boosting(state: dict[str, Any]) -> None:
             check_range(inner["feature_idx"], 0, width, "features")
             require_that(not nodes["is_categorical"].any(), "splits by categories")
             require_that(np.isfinite(nodes["value"][leaf]).all(), "has values that are not finite")
+
+
+def _check_kernel_machine(state: dict[str, Any]) -> None:
+    """Refuse kernel SVMs whose arrays do not have the sizes that libsvm takes them to have."""
+    classes = len(state["classes_"]) if "classes_" in state else 2
+    pairs = classes * (classes - 1) // 2
+    vectors = expect(state["support_vectors_"], np.ndarray)
+    n = len(vectors)
+    shapes = {
+        "support_vectors_": (n, state.get("n_features_in_")),
+        "_dual_coef_": (classes - 1, n),
+        "_intercept_": (pairs,),
+        "_n_support": (classes,),
+        "support_": (n,),
+    }
+    fits = all(np.shape(state[name]) == shape for name, shape in shapes.items())
+    fits = fits and np.shape(state["_probA"]) == np.shape(state["_probB"]) in ((0,), (pairs,))
+    counts = np.asarray(state["_n_support"])
+    fits = fits and counts.dtype == np.int32 and counts.min() >= 0
+    fits = fits and (counts.sum() == n if "classes_" in state else counts.max() <= n)
+    plain = state.get("kernel") in ("linear", "poly", "rbf", "sigmoid") and not state["_sparse"]
+    if not fits or not plain or "_impl" in state:
+        raise ModelFileError("a support vector machine has parts that do not fit together.")
 
 
 def _check_neighbours(state: dict[str, Any]) -> None:
