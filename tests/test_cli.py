@@ -143,7 +143,8 @@ def not_numbers(folder, monkeypatch):
 
     def broken(self):
         out = np.array(mean(self))
-        out[[2, 5, 7]] = np.nan
+        if len(out) > 7:  # not the few rows that a model predicts when it is loaded
+            out[[2, 5, 7]] = np.nan
         return out
 
     monkeypatch.setattr(kind, "mean", broken)

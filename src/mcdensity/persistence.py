@@ -2,13 +2,15 @@
 
 A model file is a zip archive of uncompressed members: `model.json` says what the model is made of,
 arrays are `.npy`, networks `.safetensors`, scikit-learn's parts `.skops`, and xgboost, lightgbm
-and catboost keep their own formats. Loading builds only objects of classes that this package lists,
-or that `storable` registered; no code in a file is ever run.
+and catboost have text or JSON of their own. Loading builds only objects of classes that this
+package lists, or that `storable` registered; no code in a file is ever run, and trees, arrays and
+networks are checked before compiled code sees them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import io
 import json
 import platform
@@ -22,7 +24,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from mcdensity._codec import ModelFileError, Reader, Writer, check_archive, read_member
+from mcdensity._codec import ModelFileError, Reader, Writer, check_archive, read_member, try_out
 from mcdensity._files import write_file
 from mcdensity._known import storable
 from mcdensity.estimator import ConditionalEstimator
@@ -30,18 +32,22 @@ from mcdensity.target_kind import describe
 
 __all__ = ["FORMAT", "ModelFileError", "load", "read_info", "save", "storable"]
 
-FORMAT = 2
+FORMAT = 3
 _HEAD = "model.json"
 # All that is large is a member: the heads of the test models are below 15 kB.
 _LARGEST_HEAD = 32 << 20
 # From a format to the next: each takes what `model.json` holds, before anything is built of it, and
 # returns it in the next format. Files of a format without an entry cannot be read.
-_MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+_MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    2: lambda head: head,  # models of catboost became JSON; the suffix of a member says what it is
+}
 
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "catboost")
 
 
-def save(estimator: ConditionalEstimator, path: str | Path) -> None:
+def save(
+    estimator: ConditionalEstimator, path: str | Path, *, key: str | bytes | None = None
+) -> None:
     """Write a fitted estimator to a file, completely or not at all.
 
     Parameters
@@ -52,6 +58,10 @@ def save(estimator: ConditionalEstimator, path: str | Path) -> None:
         trust who reads and writes the file.
     path : str or Path
         The suffix is yours to choose; the command line uses ``.mcd``.
+    key : str or bytes, optional
+        A secret that you share with those who load the file: it is signed (HMAC-SHA256 of all that
+        is in it), and ``load(path, key=key)`` accepts it only as it is. Make one with
+        ``secrets.token_bytes(32)``. The content is not encrypted.
 
     Examples
     --------
@@ -68,6 +78,7 @@ def save(estimator: ConditionalEstimator, path: str | Path) -> None:
         raise TypeError(
             f"estimator must be an estimator of mcdensity, got {type(estimator).__name__}."
         )
+    secret = _check_key(key)
     check_is_fitted(estimator)
     writer = Writer()
     content = writer.encode(estimator, type(estimator).__name__)
@@ -87,6 +98,8 @@ def save(estimator: ConditionalEstimator, path: str | Path) -> None:
         },
         "content": content,
     }
+    if secret is not None:
+        head["signature"] = _signature(head, secret)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(_HEAD, json.dumps(head, allow_nan=False))
@@ -95,13 +108,25 @@ def save(estimator: ConditionalEstimator, path: str | Path) -> None:
     write_file(path, buffer.getvalue())
 
 
-def load(path: str | Path) -> ConditionalEstimator:
+def load(path: str | Path, *, key: str | bytes | None = None) -> ConditionalEstimator:
     """Read an estimator from a file that `save` wrote.
 
     Nothing in the file is run, and only objects of known classes are built. A file that is damaged,
-    made by a later version or malicious is refused with a `ModelFileError`.
+    made by a later version, signed with another key or whose parts do not fit together is refused
+    with a `ModelFileError`. The model then predicts a few rows: what it says must be numbers.
+
+    Parameters
+    ----------
+    path : str or Path
+    key : str or bytes, optional
+        The key that the file was saved with. With a key, a file that is not signed with it is
+        refused before anything else in it is read. Without one, signatures are not looked at.
+
+    Returns
+    -------
+    ConditionalEstimator
     """
-    with _opened(path) as (archive, head):
+    with _opened(path, _check_key(key)) as (archive, head):
         members = _read_members(archive, head)
         reader = Reader(members)
         try:
@@ -111,12 +136,15 @@ def load(path: str | Path) -> ConditionalEstimator:
         except ImportError:
             raise
         except (Exception, RecursionError) as error:
-            raise ModelFileError(
-                f"{path} cannot be loaded: its content does not fit together "
-                f"({type(error).__name__}: {error})."
-            ) from error
+            raise _misfit(path, error) from error
     if not isinstance(estimator, ConditionalEstimator):
         raise ModelFileError(f"{path} holds a {type(estimator).__name__}, not an estimator.")
+    try:
+        try_out(estimator)
+    except ImportError:
+        raise
+    except (Exception, RecursionError) as error:
+        raise _misfit(path, error) from error
     made_with = head["versions"].get("scikit-learn")
     if made_with != _version("scikit-learn") and any(n.endswith(".skops") for n in members):
         warnings.warn(
@@ -128,17 +156,63 @@ def load(path: str | Path) -> ConditionalEstimator:
     return estimator
 
 
+def _misfit(path: str | Path, error: BaseException) -> ModelFileError:
+    """Say in one line that the parts of a file do not fit together."""
+    reason = str(error).split("\n")[0][:200]
+    return ModelFileError(
+        f"{path} cannot be loaded: its content does not fit together "
+        f"({type(error).__name__}: {reason})."
+    )
+
+
 def read_info(path: str | Path) -> dict[str, Any]:
-    """Return what a model file says of itself: class, parameters, features, versions, members."""
+    """Return what a model file says of itself: class, parameters, features, versions, members.
+
+    `signed` says whether it has a signature; only `load` with a key looks whether it is right.
+    """
     with _opened(path) as (_, head):
-        return {name: value for name, value in head.items() if name != "content"}
+        own = {n: value for n, value in head.items() if n not in ("content", "signature")}
+        return own | {"signed": "signature" in head}
+
+
+# Signatures.
+
+
+def _check_key(key: Any) -> bytes | None:
+    if key is None:
+        return None
+    if not isinstance(key, str | bytes):
+        raise TypeError(f"key must be bytes or text, got {type(key).__name__}.")
+    if not key:
+        raise ValueError("key is empty; make one with secrets.token_bytes(32).")
+    return key.encode() if isinstance(key, str) else key
+
+
+def _signature(head: dict[str, Any], key: bytes) -> str:
+    """Keyed hash of the head, which lists the hashes of all members."""
+    signed = {name: value for name, value in head.items() if name != "signature"}
+    return hmac.new(key, json.dumps(signed, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+
+
+def _check_signature(head: dict[str, Any], key: bytes) -> None:
+    given = head.get("signature")
+    if given is None:
+        raise ModelFileError("it is not signed, and a key was given to check its signature with.")
+    try:
+        expected = _signature(head, key)
+    except RecursionError as error:
+        raise ModelFileError(f"{_HEAD} is nested deeper than any model's.") from error
+    if not hmac.compare_digest(str(given).encode(errors="replace"), expected.encode()):
+        raise ModelFileError("it was signed with another key, or changed since.")
 
 
 # Reading the archive.
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any]]]:
+def _opened(
+    path: str | Path, key: bytes | None = None
+) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any]]]:
     """Give the archive and its head, checked as far as possible without reading the members."""
     path = Path(path)
     if path.is_dir():
@@ -154,6 +228,8 @@ def _opened(path: str | Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any]]
     with archive:
         try:
             head = _read_head(archive, path.stat().st_size)
+            if key is not None:
+                _check_signature(head, key)
             head = _migrated(head, path)
             _check_head(head)
         except _OldFileError:
@@ -176,7 +252,7 @@ def _read_head(archive: zipfile.ZipFile, size: int) -> dict[str, Any]:
     try:
         head = json.loads(read_member(archive, _HEAD))
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{_HEAD} is damaged ({error}).") from error
+        raise ModelFileError(f"{_HEAD} is damaged ({str(error)[:200]}).") from error
     if not isinstance(head, dict) or type(head.get("format")) is not int:
         raise ModelFileError(f"{_HEAD} does not say which format it has; it is damaged.")
     return head

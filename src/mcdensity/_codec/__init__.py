@@ -6,6 +6,7 @@ ever run.
 
 from mcdensity._codec.archive import ModelFileError, check_archive, read_member
 from mcdensity._codec.reader import Reader
+from mcdensity._codec.trial import try_out
 from mcdensity._codec.writer import Writer
 
-__all__ = ["ModelFileError", "Reader", "Writer", "check_archive", "read_member"]
+__all__ = ["ModelFileError", "Reader", "Writer", "check_archive", "read_member", "try_out"]

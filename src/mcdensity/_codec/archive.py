@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+from typing import Any
 
-__all__ = ["ModelFileError", "check_archive", "read_member"]
+__all__ = ["ModelFileError", "check_archive", "expect", "read_member"]
 
 # The models of the tests have at most 64.
 _MOST_MEMBERS = 10_000
@@ -12,6 +13,13 @@ _MOST_MEMBERS = 10_000
 
 class ModelFileError(ValueError):
     """A file is no model file, is damaged, or holds what must not be loaded."""
+
+
+def expect(value: Any, kind: type) -> Any:
+    """Return a value that must be of this kind."""
+    if not isinstance(value, kind):
+        raise ModelFileError(f"its content has a {type(value).__name__} for a {kind.__name__}.")
+    return value
 
 
 def check_archive(archive: zipfile.ZipFile, size: int) -> None:

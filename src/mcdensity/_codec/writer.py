@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import io
 import math
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from mcdensity._codec.boosters import dump_booster
 from mcdensity._codec.kinds import BOOSTING, is_function, is_module, is_sklearn, unknown
 from mcdensity._codec.learners import dump_learner
 from mcdensity._known import name_of
@@ -138,18 +137,8 @@ class Writer:
         }
         out: dict[str, Any] = {"class": f"{family}:{type(learner).__name__}"}
         out["parameters"] = self.encode(parameters, where)
-        data: bytes | None = None
-        if family == "xgboost" and learner.__sklearn_is_fitted__():
-            data = bytes(learner.get_booster().save_raw("ubj"))
-        elif family == "lightgbm" and learner.__sklearn_is_fitted__():
-            data = learner.booster_.model_to_string(num_iteration=-1).encode()
-        elif family == "catboost" and learner.is_fitted():
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "model.cbm"
-                learner.save_model(str(file))
-                data = file.read_bytes()
-        suffix = {"xgboost": "ubj", "lightgbm": "txt", "catboost": "cbm"}[family]
-        out["model"] = None if data is None else self._member(suffix, data)
+        member = dump_booster(learner, family, where)
+        out["model"] = None if member is None else self._member(*member)
         return _tag("booster", out)
 
 

@@ -14,6 +14,7 @@ from mcdensity.cli.shared import (
     SkipBadFiles,
     find_column,
     is_folder,
+    model_key,
     split_list,
     take_targets,
     working,
@@ -118,7 +119,7 @@ def fit(
     if held_out is not None:
         write_table(aside, held_out)
     with working("Writing the model"):
-        save(estimator, output)
+        save(estimator, output, key=model_key())
     if as_json:
         out = {"model": str(output), "rows": len(y), "features": list(estimator.feature_names_in_),
                "held_out": held_out and str(held_out), "notes": notes}  # fmt: skip
@@ -157,7 +158,7 @@ def _fit_files(
         notes.append(f"{found['unlabeled']:,} rows without {target!r} are left out.")
     notes += _decisions(model, target)
     with working("Writing the model"):
-        save(model, output)
+        save(model, output, key=model_key())
     if as_json:
         out = {"model": str(output), "rows": found["rows"], "files": found["files"],
                "features": list(model.feature_names_in_), "notes": notes}  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Data", "Files", "Json", "Model", "SkipBadFiles", "Target", "features_of", "find_column",
-    "is_folder", "load_model", "read_held_out", "split_list", "split_numbers", "take_target",
-    "take_targets", "working",
+    "is_folder", "load_model", "model_key", "read_held_out", "split_list", "split_numbers",
+    "take_target", "take_targets", "working",
 ]  # fmt: skip
 
 Model = Annotated[Path, typer.Argument(help="A model file, from `mcdensity fit`.")]
@@ -130,10 +131,16 @@ def load_model(path: Path) -> ConditionalEstimator:
     gc.disable()
     try:
         with working("Loading the model"):
-            return load(path)
+            return load(path, key=model_key())
     finally:
         if collects:
             gc.enable()
+
+
+def model_key() -> bytes | None:
+    """Return the key that models are signed with: what the file MCDENSITY_KEY_FILE names holds."""
+    name = os.environ.get("MCDENSITY_KEY_FILE")
+    return Path(name).read_bytes().strip() if name else None
 
 
 def features_of(estimator: ConditionalEstimator, table: pd.DataFrame) -> Any:

@@ -283,9 +283,13 @@ class ForestDensity(DensityExpert):
     def _ask(self, X: Array, forests: list[Any] | None = None) -> list[Array]:
         """Return the predictions of the trees of each forest, (trees, n)."""
         rows = np.ascontiguousarray(self._inputs(X), dtype=np.float32)
+        forests = self.forests_ if forests is None else forests
+        # The trees themselves do not look at the width of what they are given.
+        if any(forest.n_features_in_ != rows.shape[1] for forest in forests):
+            raise ValueError("The trees were grown for rows of another width.")
         return [
             np.stack([tree.tree_.predict(rows).ravel() for tree in forest.estimators_])
-            for forest in (self.forests_ if forests is None else forests)
+            for forest in forests
         ]
 
     @staticmethod
