@@ -117,6 +117,11 @@ class _Summary:
         return f"{self.text}: {', '.join(running)} ({finished} of {len(self.costs)} done)"
 
     @property
+    def subject(self) -> str:
+        """What makes a line worth writing when it changes."""
+        return self.description
+
+    @property
     def left(self) -> str:
         """How long it will still take."""
         done = min(self.done, 1.0)
@@ -187,30 +192,51 @@ def counting(
     done : int
         How many are done already.
     """
-    start, new = time.monotonic(), 0
-    summary = _Summary(text)
-
-    def say() -> str:
-        pace = new / max(time.monotonic() - start, 1e-9)
-        said = f"{text}: {done + new:,} rows, {pace:,.0f} a second"
-        if total is None or pace == 0:
-            return said
-        return f"{said}, about {max(total - done - new, 0) / pace:,.0f} s left"
-
     if not verbose:
         yield lambda count: None
         return
+    summary = _Count(text, total, done)
     with _display(summary) as draw:
 
         def advance(count: int) -> None:
-            nonlocal new
-            new += count
-            summary.text = say()
-            if total:
-                summary.add(json.dumps({"name": "", "share": (done + new) / total}))
+            summary.new += count
             draw()
 
         yield advance
+
+
+class _Count(_Summary):
+    """Rows that are done, of how many, and the pace of those done since the beginning."""
+
+    def __init__(self, text: str, total: int | None, before: int) -> None:
+        super().__init__(text)
+        self.total, self.before, self.new = total, before, 0
+
+    @property
+    def _pace(self) -> float:
+        return self.new / max(time.monotonic() - self.begin, 1e-9)
+
+    @property
+    def done(self) -> float:
+        """Share of all the rows that are done."""
+        return (self.before + self.new) / self.total if self.total else 0.0
+
+    @property
+    def subject(self) -> str:
+        """It stays the same: rows are counted now and then."""
+        return self.text
+
+    @property
+    def description(self) -> str:
+        """How many rows are done, and how many a second."""
+        return f"{self.text}: {self.before + self.new:,} rows, {self._pace:,.0f} a second"
+
+    @property
+    def left(self) -> str:
+        """How long it will still take."""
+        if not self.total or not self.new:
+            return ""
+        return f"about {max(self.total - self.before - self.new, 0) / self._pace:,.0f} s left"
 
 
 @contextmanager
@@ -249,10 +275,10 @@ class _Lines:
         self.summary, self.next, self.last = summary, summary.begin + _FIRST_LINE, ""
 
     def __call__(self) -> None:
-        now, text = time.monotonic(), self.summary.description
-        if now < self.next or (text == self.last and now < self.next + _NEXT_LINE):
+        now, text, subject = time.monotonic(), self.summary.description, self.summary.subject
+        if now < self.next or (subject == self.last and now < self.next + _NEXT_LINE):
             return
-        self.next, self.last = now + _FIRST_LINE, text
+        self.next, self.last = now + _FIRST_LINE, subject
         self._write(", ".join(filter(None, (text, f"{self.summary.done:.0%}", self.summary.left))))
 
     def finish(self) -> None:

@@ -115,7 +115,7 @@ class _LearnerReader:
     """Builds what a schema of skops describes."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
-        self._archive = archive
+        self._archive, self._names = archive, set(archive.namelist())
         # What two nodes share is built once; so are members, lest a small one be read very often.
         self._built: dict[Any, Any] = {}
         self._members: dict[str, Any] = {}
@@ -156,7 +156,7 @@ class _LearnerReader:
 
     def _member(self, name: Any, read: Callable[[bytes], Any]) -> Any:
         if name not in self._members:
-            if name not in self._archive.namelist():
+            if name not in self._names:
                 raise ModelFileError("a learner names a member that is not.")
             self._members[name] = read(read_member(self._archive, name))
         return self._members[name]
