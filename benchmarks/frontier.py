@@ -3,18 +3,16 @@
     mcdensity bench run frontier --seeds 1 --jobs 1 -r frontier.db \
         --methods MCD:fast,MCD,MCD:best,MDN,NF,NGBoost,QuantileForest
     mcdensity bench export frontier -r frontier.db
-    python benchmarks/frontier.py frontier/frontier.csv docs/images/frontier.svg
+    python benchmarks/frontier.py frontier/frontier.csv docs/images/frontier.png
 """
 
 from __future__ import annotations
 
 import sys
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pandas as pd
 
-mpl.rcParams["svg.hashsalt"] = "mcdensity"
 # Of MCD the three efforts are points of one curve.
 EFFORTS = ["MCD:fast", "MCD", "MCD:best"]
 COLORS = {"MDN": "#0072b2", "NF": "#56b4e9", "NGBoost": "#e69f00", "QuantileForest": "#009e73"}
@@ -44,7 +42,7 @@ def main(source: str, target: str) -> None:
     handles, labels = axes[0, -1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncol=len(labels), frameon=False)
     figure.tight_layout(rect=(0, 0.08, 1, 1))
-    figure.savefig(target, metadata={"Date": None})
+    figure.savefig(target, dpi=150)
 
 
 if __name__ == "__main__":
