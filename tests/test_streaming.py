@@ -323,6 +323,14 @@ def test_what_cannot_stream_learns_from_the_sample(folder, small):
     assert model.source_["streamed"] == []
 
 
+def test_a_time_budget_shortens_training(folder, small, monkeypatch):
+    monkeypatch.setattr("mcdensity.networks.training._affordable_steps", lambda *_: 70)
+    model = MCD("mixture", random_state=0, effort="fast", time_budget=600.0, **LINE)
+    short = fit_files(folder, "y", model)
+    assert short.estimator_.discriminator_.n_steps_ == 70
+    assert short.estimator_.time_budget == 600.0
+
+
 def test_networks_alone_stream(folder, small):
     model = fit_files(folder, "y", MCD("mixture", random_state=0, effort="fast", **LINE))
     new, truth = draw(1500, 50)

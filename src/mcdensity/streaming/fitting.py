@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from sklearn.base import clone
 from mcdensity._effort import EFFORTS
 from mcdensity._progress import showing
 from mcdensity._validation import as_generator, require
+from mcdensity.data import OutOfTimeError
 from mcdensity.estimator import ConditionalEstimator
 from mcdensity.experts.distilled import Distilled
 from mcdensity.experts.registry import get_expert
@@ -221,7 +223,8 @@ class Run:
         features = model.preparation_.transform(sample.table)
         own = model.preparation_.transform(judged.table)
         towers: list[str] = []
-        for leaf in leaves_of(model.estimator_):
+        leaves = leaves_of(model.estimator_)
+        for leaf in leaves:
             tower = tower_of(leaf.model.discriminator_)
             if tower is None:
                 continue
@@ -232,8 +235,15 @@ class Run:
                 "effort": EFFORTS[leaf.model.effort],
                 "n_jobs": leaf.model.n_jobs,
             }
+            if (seconds := model.estimator.time_budget) is not None:  # type: ignore[union-attr]
+                options["deadline"] = time.monotonic() + seconds / 2 / len(leaves)
             data = leaf.data(own, judged.Y, judged.weight, law, **options)
-            found = self.networks(leaf, tower, prepare, data, rows, least_key, seed)
+            try:
+                found = self.networks(leaf, tower, prepare, data, rows, least_key, seed)
+            except OutOfTimeError:
+                if not isinstance(leaf.model.discriminator_, Portfolio):
+                    raise
+                continue  # what has learned from the sample stays
             take_over(leaf.model, data, found)
             towers.append(tower)
         finish(model.estimator_)
@@ -294,6 +304,8 @@ def _for_sample(estimator: Any, verbose: bool) -> Any:
     changed = clone(estimator, safe=False).set_params(verbose=verbose)
     if changed.joint == "auto":
         changed.set_params(joint="chain")
+    if changed.time_budget is not None:  # the other half is for all rows
+        changed.set_params(time_budget=changed.time_budget / 2)
     if isinstance(changed.discriminator, str) and changed.discriminator == "auto":
         options = dict(changed.discriminator_params or {})
         asked = options.get("portfolio", _OF_SAMPLE)
@@ -316,7 +328,7 @@ def _for_sample(estimator: Any, verbose: bool) -> Any:
 
 def _restore(model: MCD, asked: Any) -> None:
     """Give a fitted model, and its leaves, the parameters that were asked for."""
-    model.set_params(joint=asked.joint)
+    model.set_params(joint=asked.joint, time_budget=asked.time_budget)
     for part in (model, *(leaf.model for leaf in leaves_of(model))):
         part.set_params(discriminator_params=asked.discriminator_params, verbose=asked.verbose)
         if isinstance(getattr(part, "discriminator_", None), Portfolio):
