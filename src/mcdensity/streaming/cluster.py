@@ -27,7 +27,7 @@ _SHARD_ROWS, _MOST_SHARDS = 5_000_000, 16
 # Pieces that one task sketches.
 _TASKS = 64
 # Share of a worker's memory that rows may take; Python and its libraries need the rest.
-_WORKER_SHARE = 0.35
+_WORKER_SHARE = 0.25
 # How often a task is tried whose worker died.
 _TRIES = 5
 

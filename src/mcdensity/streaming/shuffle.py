@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -88,14 +89,12 @@ class ShuffledRows:
         self.open_pieces = open_pieces
 
     def batches(self, size: int) -> Iterator[Prepared]:
-        """Yield batches of equal size without end; the last rows of a buffer go to the next."""
-        rest: Prepared | None = None
+        """Yield batches of about equal size without end."""
         for full in _ahead(self._buffers):
-            whole = full if rest is None else _joined([rest, full])
-            stop = len(whole) - len(whole) % size
-            for start in range(0, stop, size):
-                yield whole.part(slice(start, start + size))
-            rest = whole.part(slice(stop, None))
+            count = max(1, round(len(full) / size))
+            ends = np.linspace(0, len(full), count + 1).astype(int)
+            for start, stop in itertools.pairwise(ends):
+                yield full.part(slice(start, stop))
 
     def _buffers(self) -> Iterator[Prepared]:
         passes = 0
@@ -140,14 +139,19 @@ class ShuffledRows:
             raise SourceError(f"{piece.name}: {error}") from error
 
 
-def _joined(parts: Sequence[Prepared]) -> Prepared:
-    columns = ([getattr(part, name) for part in parts] for name in ("X", "Y", "weight"))
-    return Prepared(*(np.concatenate(column) for column in columns))
-
-
 def _permuted(parts: Sequence[Prepared], rng: np.random.Generator) -> Prepared:
-    whole = _joined(parts)
-    return whole.part(rng.permutation(len(whole)))
+    """Put parts together in random order, with one copy."""
+    place = rng.permutation(sum(map(len, parts)))
+    ends = np.cumsum([0, *map(len, parts)])
+
+    def together(name: str) -> Any:
+        first = getattr(parts[0], name)
+        out = np.empty((len(place), *first.shape[1:]), dtype=first.dtype)
+        for part, start, stop in zip(parts, ends, ends[1:], strict=False):
+            out[place[start:stop]] = getattr(part, name)
+        return out
+
+    return Prepared(together("X"), together("Y"), together("weight"))
 
 
 def _ahead(generate: Callable[[], Iterator[Any]]) -> Iterator[Any]:

@@ -22,6 +22,9 @@ Array = NDArray[np.float64]
 
 # Values in a level of the sketch of quantiles: the error of ten million rows is below 0.001.
 _LEVEL = 8192
+# Rows of a sample that are kept, relative to those that are needed, where their number is known:
+# some have no target.
+_SLACK = 1.5
 # Different values whose counts are kept, of a target and of a column of text.
 _MOST_ATOMS, _MOST_TEXTS = 512, 20_000
 
@@ -149,12 +152,14 @@ class UniformSample:
     Parameters
     ----------
     size : int
+    most : float
+        Rows with larger keys are passed over from the start.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, most: float = np.inf) -> None:
         self.size = size
         self._parts: list[Rows] = []
-        self._waiting, self._most = 0, np.inf
+        self._waiting, self._most = 0, most
 
     def add(self, rows: Rows) -> None:
         """Add rows whose keys are small enough."""
@@ -250,6 +255,8 @@ class Sketch:
     sample : int
         Rows to keep.
     n_targets : int
+    total : int, optional
+        About how many rows there will be: then none is kept that will not be needed.
 
     Attributes
     ----------
@@ -263,10 +270,11 @@ class Sketch:
         Rows with the smallest and the largest of each target, which decide on its support.
     """
 
-    def __init__(self, sample: int, n_targets: int) -> None:
+    def __init__(self, sample: int, n_targets: int, total: int | None = None) -> None:
         self.rows = self.unlabeled = 0
         self.columns: dict[str, ColumnSketch] = {}
-        self.sample = UniformSample(sample)
+        most = _SLACK * sample / total if total else np.inf
+        self.sample = UniformSample(sample, most if most < 1 else np.inf)
         self.quantiles = [QuantileSketch() for _ in range(n_targets)]
         self.values = [FrequentValues(_MOST_ATOMS) for _ in range(n_targets)]
         self.extremes: dict[tuple[int, str], Rows] = {}

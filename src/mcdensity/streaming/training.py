@@ -120,13 +120,14 @@ def sketch_pieces(
 
     Where damaged files are left out, the rows of a file count only if all of it can be read.
     """
-    sketch = Sketch(size, len(layout.targets))
+    shape = size, len(layout.targets), source.rows
+    sketch = Sketch(*shape)
     files: dict[str, list[Piece]] = {}
     for piece in pieces:
         files.setdefault(piece.name, []).append(piece)
     done = 0
     for name, own in files.items():
-        found = Sketch(size, len(layout.targets)) if source.skips_bad else sketch
+        found = Sketch(*shape) if source.skips_bad else sketch
         try:
             for piece in own:
                 for rows in layout.read(source, piece):
