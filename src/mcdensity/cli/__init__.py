@@ -18,6 +18,7 @@ from mcdensity.cli.exploring import explore
 from mcdensity.cli.fitting import fit
 from mcdensity.cli.predicting import predict
 from mcdensity.cli.reporting import evaluate, info, report
+from mcdensity.cli.serving import serve
 
 __all__ = ["app", "main"]
 
@@ -28,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, evaluate, report, explore, plot, info):
+for command in (fit, predict, evaluate, report, explore, plot, info, serve):
     app.command()(command)
 
 
