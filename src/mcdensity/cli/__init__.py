@@ -15,6 +15,7 @@ except ImportError:  # pragma: no cover
 from mcdensity.benchmark.commands import bench
 from mcdensity.cli.drawing import plot
 from mcdensity.cli.exploring import explore
+from mcdensity.cli.exporting import export
 from mcdensity.cli.fitting import fit
 from mcdensity.cli.predicting import predict
 from mcdensity.cli.reporting import evaluate, info, report
@@ -29,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, evaluate, report, explore, plot, info, serve):
+for command in (fit, predict, evaluate, report, explore, plot, info, serve, export):
     app.command()(command)
 
 
