@@ -60,6 +60,8 @@ def test_examples_run(path, tmp_path, monkeypatch):
         pytest.importorskip("pandas")
     if "load(" in text:
         pytest.importorskip("skops")
+    if "mcdensity.skpro" in text:
+        pytest.importorskip("skpro")
     result = doctest.testfile(
         str(path), module_relative=False, optionflags=OPTIONS, encoding="utf-8"
     )

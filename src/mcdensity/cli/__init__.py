@@ -15,9 +15,11 @@ except ImportError:  # pragma: no cover
 from mcdensity.benchmark.commands import bench
 from mcdensity.cli.drawing import plot
 from mcdensity.cli.exploring import explore
+from mcdensity.cli.exporting import export
 from mcdensity.cli.fitting import fit
 from mcdensity.cli.predicting import predict
 from mcdensity.cli.reporting import evaluate, info, report
+from mcdensity.cli.serving import serve
 
 __all__ = ["app", "main"]
 
@@ -28,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, evaluate, report, explore, plot, info):
+for command in (fit, predict, evaluate, report, explore, plot, info, serve, export):
     app.command()(command)
 
 

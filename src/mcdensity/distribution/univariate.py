@@ -221,6 +221,44 @@ class ConditionalDistribution(Distribution):
         """Probabilities of the atoms, shape (n, atoms)."""
         return np.empty((len(self), 0))
 
+    # Other libraries.
+
+    def to_scipy(self) -> Any:
+        """Return the same distributions as one of scipy.stats.
+
+        A density becomes one of the new infrastructure of scipy.stats where it is there (scipy
+        1.16 and later), with `pdf`, `cdf`, `icdf`, `mean` and so on, and a frozen distribution of
+        the old kind before that. So do counts. It has shape (n,). Laws with a density and atoms
+        have no counterpart in scipy.
+
+        Examples
+        --------
+        >>> from mcdensity.distribution import GaussianMixtureDistribution
+        >>> law = GaussianMixtureDistribution([[1.0], [1.0]], [[0.0], [3.0]], [[1.0], [2.0]])
+        >>> law.to_scipy().mean()
+        array([0., 3.])
+        """
+        from mcdensity.distribution.to_scipy import to_scipy
+
+        return to_scipy(self)
+
+    def to_skpro(self, index: Any = None, columns: Any = None) -> Any:
+        """Return the same distributions as one of skpro, of shape (n, 1); needs extra `skpro`.
+
+        Parameters
+        ----------
+        index : Index, optional
+            Names of the rows; by default their numbers.
+        columns : Index of one entry, optional
+            Name of the target.
+        """
+        from mcdensity._validation import require
+
+        require("skpro", "skpro")
+        from mcdensity.distribution.to_skpro import LawDistribution
+
+        return LawDistribution(self, index=index, columns=columns)
+
     # Shapes.
 
     def _probabilities(self, q: ArrayLike, name: str) -> Array:

@@ -16,7 +16,7 @@ from mcdensity.experts.distilled import Distilled
 from mcdensity.explorer._controls import Column, scaled
 from mcdensity.target import DiscreteSpace, TargetSpace
 
-__all__ = ["Net", "export_model", "nets_of", "packed"]
+__all__ = ["Net", "export_model", "layers_of", "nets_of", "packed"]
 
 Array = NDArray[np.float64]
 
@@ -161,6 +161,12 @@ def _network(net: Net, fixed: Callable[[Column], float | None]) -> dict[str, Any
         ],
         "head": packed(head, single=True),
     }
+
+
+def layers_of(module: Any) -> tuple[list[tuple[Array, Array]], Any, Any]:
+    """Weights, shape (inputs, outputs), and biases of the hidden layers, the head and the skip."""
+    hidden = list(zip(*_folded(module.body), strict=True))
+    return hidden, _arrays(module.head), _arrays(module.skip)
 
 
 def _arrays(layer: Any) -> tuple[Array, Array]:
