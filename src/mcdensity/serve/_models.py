@@ -51,8 +51,6 @@ class Served:
         self.several = bool(getattr(estimator, "_several", False))
         self._named = hasattr(estimator, "feature_names_in_")
         self.columns = self._columns()
-        self._making = threading.Lock()
-        self._page: str | None = None
 
     def _columns(self) -> list[Column]:
         names = getattr(self.estimator, "feature_names_in_", None)
@@ -191,14 +189,11 @@ class Served:
     # The explorer.
 
     def page(self) -> str:
-        """Return the HTML of the explorer, which is made when first asked for."""
-        with self._making:
-            if self._page is None:
-                try:
-                    self._page = self._explorer()
-                except (ValueError, TypeError, ImportError) as error:
-                    self._page = _no_explorer(self.name, str(error).rstrip("."))
-            return self._page
+        """Return the HTML of the explorer, or a page that says why there is none."""
+        try:
+            return self._explorer()
+        except (ValueError, TypeError, ImportError) as error:
+            return _no_explorer(self.name, str(error).rstrip("."))
 
     def _explorer(self) -> str:
         from mcdensity.explorer import explore
