@@ -184,6 +184,9 @@ class _Server:
         """Read a body, within the limits; its length is counted until it has been understood."""
         parts: list[bytes] = []
         size = 0
+        said = request.headers.get("content-length", "")
+        if said.isdecimal() and len(said) < 20 and int(said) > self.limits.bytes * _PATIENCE:
+            raise self._too_large()
         try:
             async with asyncio.timeout(_SLOWEST):
                 async for part in request.stream():
@@ -207,11 +210,12 @@ class _Server:
             raise
         if size > self.limits.bytes:
             self._release(parts)
-            raise RequestError(
-                f"A request may have {self.limits.bytes:,} bytes, and this one has more; split it.",
-                413,
-            )
+            raise self._too_large()
         return b"".join(parts)
+
+    def _too_large(self) -> RequestError:
+        text = f"A request may have {self.limits.bytes:,} bytes, and this one has more; split it."
+        return RequestError(text, 413)
 
     def _release(self, parts: list[bytes]) -> None:
         self._bytes -= sum(map(len, parts))
