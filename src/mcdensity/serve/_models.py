@@ -101,11 +101,15 @@ class Served:
             if column.kind != "date":
                 continue
             given = values[column.name]
-            for i, value in enumerate(given):
-                if value is not None and np.isnat(self._one_date(column.name, value)):
+            found = self._dates(column.name, given)
+            known = np.array([value is not None for value in given])
+            if found.dtype != object and not (found.isna().to_numpy() & known).any():
+                continue
+            for i in np.flatnonzero(known).tolist():  # one by one, to find the first
+                if np.isnat(self._one_date(column.name, given[i])):
                     raise RequestError(
                         f"Row {i}, column {column.name!r}: expected a date such as 2024-05-31, got "
-                        f"{value[:60]!r}.",
+                        f"{given[i][:60]!r}.",
                         row=i,
                         column=column.name,
                     )
