@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
@@ -22,7 +23,7 @@ from mcdensity.serve._batching import Batcher, Job
 from mcdensity.serve._counters import Counters
 from mcdensity.serve._describe import PREDICT, page_of
 from mcdensity.serve._gate import Gate
-from mcdensity.serve._models import Shelf
+from mcdensity.serve._models import Served, Shelf
 from mcdensity.serve._requests import Limits, RequestError, read_json, read_question, read_rows
 
 __all__ = ["TOKEN", "create_app"]
@@ -130,6 +131,8 @@ class _Server:
         self.explorer = explorer
         self.batcher: Batcher | None = None
         self._bytes = 0
+        # Pages of models that are served no longer go with these.
+        self._pages: WeakKeyDictionary[Served, asyncio.Future[str]] = WeakKeyDictionary()
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
@@ -181,6 +184,9 @@ class _Server:
         """Read a body, within the limits; its length is counted until it has been understood."""
         parts: list[bytes] = []
         size = 0
+        said = request.headers.get("content-length", "")
+        if said.isdecimal() and len(said) < 20 and int(said) > self.limits.bytes * _PATIENCE:
+            raise self._too_large()
         try:
             async with asyncio.timeout(_SLOWEST):
                 async for part in request.stream():
@@ -204,11 +210,12 @@ class _Server:
             raise
         if size > self.limits.bytes:
             self._release(parts)
-            raise RequestError(
-                f"A request may have {self.limits.bytes:,} bytes, and this one has more; split it.",
-                413,
-            )
+            raise self._too_large()
         return b"".join(parts)
+
+    def _too_large(self) -> RequestError:
+        text = f"A request may have {self.limits.bytes:,} bytes, and this one has more; split it."
+        return RequestError(text, 413)
 
     def _release(self, parts: list[bytes]) -> None:
         self._bytes -= sum(map(len, parts))
@@ -236,8 +243,17 @@ class _Server:
             return HTMLResponse(page_of(None, self.shelf.names))
         if model is None and len(self.shelf.names) > 1:
             return HTMLResponse(page_of(None, self.shelf.names, explorer=True))
-        page = await run_in_threadpool(self.shelf.get(model).page)
-        return HTMLResponse(page)
+        served = self.shelf.get(model)
+        making = self._pages.get(served)
+        if making is None:
+            # However many ask for the page, one thread makes it.
+            making = asyncio.ensure_future(run_in_threadpool(served.page))
+            self._pages[served] = making
+        try:
+            return HTMLResponse(await asyncio.shield(making))
+        except Exception:
+            self._pages.pop(served, None)
+            raise
 
 
 def _reply(content: dict[str, Any], status: int) -> Response:

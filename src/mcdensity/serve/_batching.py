@@ -134,7 +134,8 @@ def _failure(error: Exception) -> RequestError:
     if isinstance(error, RequestError):
         return error
     if isinstance(error, ValueError | TypeError):
-        return RequestError(str(error).split("\n")[0])
+        reason = str(error).split("\n")[0].rstrip(".")
+        return RequestError(f"The model does not take these rows: {reason}.")
     say("".join(traceback.format_exception(error)))
     return RequestError("The model failed on these rows.", 500)
 

@@ -51,8 +51,6 @@ class Served:
         self.several = bool(getattr(estimator, "_several", False))
         self._named = hasattr(estimator, "feature_names_in_")
         self.columns = self._columns()
-        self._making = threading.Lock()
-        self._page: str | None = None
 
     def _columns(self) -> list[Column]:
         names = getattr(self.estimator, "feature_names_in_", None)
@@ -103,11 +101,15 @@ class Served:
             if column.kind != "date":
                 continue
             given = values[column.name]
-            for i, value in enumerate(given):
-                if value is not None and np.isnat(self._one_date(column.name, value)):
+            found = self._dates(column.name, given)
+            known = np.array([value is not None for value in given])
+            if found.dtype != object and not (found.isna().to_numpy() & known).any():
+                continue
+            for i in np.flatnonzero(known).tolist():  # one by one, to find the first
+                if np.isnat(self._one_date(column.name, given[i])):
                     raise RequestError(
                         f"Row {i}, column {column.name!r}: expected a date such as 2024-05-31, got "
-                        f"{value[:60]!r}.",
+                        f"{given[i][:60]!r}.",
                         row=i,
                         column=column.name,
                     )
@@ -191,14 +193,11 @@ class Served:
     # The explorer.
 
     def page(self) -> str:
-        """Return the HTML of the explorer, which is made when first asked for."""
-        with self._making:
-            if self._page is None:
-                try:
-                    self._page = self._explorer()
-                except (ValueError, TypeError, ImportError) as error:
-                    self._page = _no_explorer(self.name, str(error).rstrip("."))
-            return self._page
+        """Return the HTML of the explorer, or a page that says why there is none."""
+        try:
+            return self._explorer()
+        except (ValueError, TypeError, ImportError) as error:
+            return _no_explorer(self.name, str(error).rstrip("."))
 
     def _explorer(self) -> str:
         from mcdensity.explorer import explore
