@@ -42,7 +42,7 @@ _HOME = {
 
 _MODULES = {
     "baselines", "datasets", "discriminators", "explorer", "inspection", "marginals", "metrics",
-    "persistence", "pipelines", "plotting", "report", "simulators", "tables",
+    "persistence", "pipelines", "plotting", "report", "shift", "simulators", "tables",
 }  # fmt: skip
 
 __all__ = [

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from mcdensity._calibration import forget
 from mcdensity._several import SeveralTargets
 from mcdensity.distribution import ConditionalDistribution, JointDistribution
 from mcdensity.estimator import ConditionalEstimator
@@ -42,9 +43,10 @@ class DelegatingEstimator(SeveralTargets):
                 location + scale * estimator.y_mean_, scale * estimator.y_scale_
             )
         # Probabilities of the tails do not depend on units.
-        self.__dict__.pop("conformal_levels_", None)
-        if hasattr(estimator, "conformal_levels_"):
-            self.conformal_levels_ = estimator.conformal_levels_
+        forget(self)
+        for name in ("conformal_levels_", "conformal_"):
+            if hasattr(estimator, name):
+                setattr(self, name, getattr(estimator, name))
 
     def __getattr__(self, name: str) -> Any:
         # What the inner estimator learned, such as its weights; called for missing names only.
@@ -86,6 +88,26 @@ class DelegatingEstimator(SeveralTargets):
         small = copy.copy(self)
         small._replace_inner(inner.distill(None if X is None else self._prepare(X), random_state))
         return small
+
+    def recalibrate(self, X: Any, y: ArrayLike) -> Self:
+        """Correct the distributions by rows that were not used by `fit`, see `MCD.recalibrate`.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame
+        y : array-like of shape (n,) or (n, k)
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        if not self._several:
+            location, scale = self._units()
+            y = (self._check_points(y, "y") - location) / scale
+        self.estimator_.recalibrate(self._prepare(X), y)
+        forget(self)
+        return self
 
     def _replace_inner(self, estimator: ConditionalEstimator) -> None:
         """Take over another model of the same target."""

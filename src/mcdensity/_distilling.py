@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from mcdensity._calibration import forget
 from mcdensity._parallel import in_parallel
 from mcdensity._validation import as_generator
 from mcdensity.distribution.against import inner_probabilities
@@ -66,7 +67,7 @@ def distilled_copy(model: Any, X: ArrayLike | None, random_state: Any) -> Any:
         if X is not None:
             raise ValueError("distill: X is of no use for several targets; call distill() alone.")
         several = copy.copy(model)
-        several.__dict__.pop("conformal_levels_", None)
+        forget(several)
         several.links_ = [distilled_copy(link, None, random_state) for link in model.links_]
         several.distill_loss_ = sum(link.distill_loss_ for link in several.links_)
         return several
@@ -86,7 +87,7 @@ def distilled_copy(model: Any, X: ArrayLike | None, random_state: Any) -> Any:
     seed = int(rng.integers(2**31 - 1))
     small = copy.copy(model)
     # Intervals that held-out rows adjusted were adjusted for the other model.
-    small.__dict__.pop("conformal_levels_", None)
+    forget(small)
     if hasattr(model, "parts_"):
         labels, rest = (distilled_copy(part, more, seed + i) for i, part in enumerate(model.parts_))
         small.parts_ = [labels, rest]

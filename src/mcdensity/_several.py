@@ -11,6 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from mcdensity._conformal import (
+    ConformalScores,
+    keep_scores,
+    refuse_without_conformal,
+    scores_of,
+    tail,
+)
 from mcdensity._inputs import all_or_nothing, check_flag, check_quantiles
 from mcdensity._validation import as_generator, check_integer, check_probability, check_weights
 from mcdensity.chain import (
@@ -289,87 +296,120 @@ class SeveralTargets(ConditionalEstimator):
         return self._by_rows(X, of_rows)
 
     def predict_interval(
-        self, X: ArrayLike, coverage: float = 0.9, conformal: bool = False, joint: bool = False
+        self,
+        X: ArrayLike,
+        coverage: float = 0.9,
+        conformal: bool = False,
+        joint: bool = False,
+        *,
+        side: str = "both",
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Array:
-        """Central interval that holds y with probability `coverage`, (n, 2) or (n, k, 2).
+        """Interval that holds y with probability `coverage`, (n, 2) or (n, k, 2).
 
         Parameters
         ----------
         X : array-like of shape (n, p)
         coverage : float, default 0.9
         conformal : bool, default False
-            Whether to use what `conformalize` learned from held-out rows: a guarantee on average
-            over exchangeable rows, however poor the model is.
+            Whether to use what `conformalize` learned: the interval then holds a new y with at
+            least this probability, on average over rows that are exchangeable with those of
+            `conformalize`, however poor the model is.
         joint : bool, default False
             For several targets: whether all intervals of a row are to hold together, instead of
             each on its own.
+        side : {"both", "lower", "upper"}, default "both"
+            For one target: both ends, equally likely to be passed; a lower end only, above which y
+            lies with probability `coverage`; or an upper end only.
+        sample_weight, groups : array-like of shape (n,), optional
+            Of these rows, where `conformalize` was given weights or groups.
         """
         joint = check_flag("joint", joint)
+        more: dict[str, Any] = {"sample_weight": sample_weight, "groups": groups}
         if not self._several:
-            return super().predict_interval(X, coverage, conformal)
+            return super().predict_interval(X, coverage, conformal, side=side, **more)
         coverage = check_probability("coverage", coverage)
+        if side != "both":
+            raise ValueError(f"side={side!r} is for one target; y has several columns.")
         if not check_flag("conformal", conformal):
+            refuse_without_conformal(sample_weight, groups)
             k = len(self.target_names_)
 
             def of_rows(law: JointDistribution, _: slice) -> Array:
                 laws = [law.marginal(j) for j in range(k)]
-                tail = np.full(len(law), (1 - coverage) / 2)
+                level = np.full(len(law), (1 - coverage) / 2)
                 if joint:
                     draws, weight = law._weighted_draws(_DRAWS)
                     # Of densities on their grids, which is fast for many draws.
                     quick = [one if len(one.atoms) else one.as_grid() for one in laws]
-                    tails = np.min([_tail(quick[j], draws[..., j]) for j in range(k)], axis=0)
-                    tail = np.minimum(_quantile(tails, weight, 1 - coverage), 0.5)
-                ends = np.column_stack([tail, 1 - tail])
+                    tails = np.min([tail(quick[j], draws[..., j]) for j in range(k)], axis=0)
+                    level = np.minimum(_quantile(tails, weight, 1 - coverage), 0.5)
+                ends = np.column_stack([level, 1 - level])
                 return np.stack([one.ppf(ends) for one in laws], axis=1)
 
             return self._by_rows(X, of_rows)
-        if not hasattr(self, "conformal_levels_"):
-            raise ValueError("conformal=True needs conformalize(X, y) on held-out rows first.")
-        levels = self.conformal_levels_[:, -1:] if joint else self.conformal_levels_[:, :-1]
-        tails = [self._conformal_level(column, coverage) for column in levels.T]
-        tails = tails * len(self.target_names_) if joint else tails
+        found, k = scores_of(self), len(self.target_names_)
+        n = len(self._joint_inputs(X))
+        columns = [k] if joint else range(k)
+        levels = [found.thresholds(j, coverage, n, **more) for j in columns]
+        levels = levels * k if joint else levels
 
-        def adjusted(law: JointDistribution, _: slice) -> Array:
-            found = []
-            for j, tail in enumerate(tails):
-                ends = (
-                    [-np.inf, np.inf] if tail <= 0 else law.marginal(j).ppf_grid([tail, 1 - tail])
-                )
-                found.append(np.broadcast_to(ends, (len(law), 2)))
-            return np.stack(found, axis=1)
+        def adjusted(law: JointDistribution, rows: slice) -> Array:
+            out = []
+            for j, level in enumerate(levels):
+                own = np.minimum(level[rows], 0.5)
+                ends = law.marginal(j).ppf(np.column_stack([own, 1 - own]))
+                out.append(np.where(own[:, None] > 0, ends, [-np.inf, np.inf]))
+            return np.stack(out, axis=1)
 
         return self._by_rows(X, adjusted)
 
-    def conformalize(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from held-out rows how far into the tails outcomes really fall.
+    def conformalize(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Learn from held-out rows how far out in their laws outcomes really fall.
 
-        For ``predict_interval(..., conformal=True)``. The rows must not have been used by `fit`.
-        The score of a row is the probability, on the nearer side, of an outcome as far out as its
-        own or further: min(P(Y <= y|x), P(Y >= y|x)); for intervals that hold together it is the
-        least of those of the row's targets.
+        For ``predict_interval(..., conformal=True)`` and ``predict_region(..., conformal=True)``.
+        The rows must not have been used by `fit`. The score of a row for central intervals is the
+        probability, on the nearer side, of an outcome as far out as its own or further:
+        min(P(Y <= y|x), P(Y >= y|x)); for one-sided ones it is the first or the second of these,
+        for regions the probability outside of the region that ends at y; for intervals that hold
+        together it is the least of those of the row's targets.
 
         Parameters
         ----------
         X : array-like of shape (n, p)
         y : array-like of shape (n,) or (n, k)
+        sample_weight : array-like of shape (n,), optional
+            How much more frequent rows like these are among the new ones, where new rows have other
+            x than these: see `mcdensity.shift.weights`. Intervals then hold what they promise for
+            the new rows, as long as y given x is the same. A warning says where few rows count.
+        groups : array-like of shape (n,), optional
+            Groups, such as regions or sexes, each of which is to be held with the probability asked
+            for. New rows then need their `groups`.
 
         Returns
         -------
         self
         """
         if not self._several:
-            return super().conformalize(X, y)
+            return super().conformalize(X, y, sample_weight, groups)
         inputs = self._joint_inputs(X)
         outcomes = self._outcomes(y, len(inputs))
 
         def tails(law: JointDistribution, rows: slice) -> Array:
             own = outcomes[rows]
-            found = [_tail(law.marginal(j), own[:, [j]])[:, 0] for j in range(law.n_targets)]
+            found = [tail(law.marginal(j), own[:, [j]])[:, 0] for j in range(law.n_targets)]
             return np.column_stack([*found, np.min(found, axis=0)])
 
         # A column for each target, and one for all together.
-        self.conformal_levels_ = np.sort(self._by_rows(X, tails), axis=0)
+        found = ConformalScores.checked(self._by_rows(X, tails), sample_weight, groups)
+        keep_scores(self, found, None)
         return self
 
     def sample(self, X: ArrayLike, n_samples: int = 1, random_state: Any = None) -> Array:
@@ -393,11 +433,6 @@ def as_columns(name: str, value: ArrayLike, k: int, n: int | None = None) -> Arr
     if len(array) == 0 or not np.isfinite(array).all():
         raise ValueError(f"{name} is empty, or contains NaN or infinity; give finite numbers.")
     return array
-
-
-def _tail(law: Any, y: Array) -> Array:
-    """Probability, on the nearer side, of an outcome as far out as y or further; y is (n, m)."""
-    return np.minimum(law.cdf(y), law.sf(y) + law.pmf(y))
 
 
 def _quantile(values: Array, weight: Array, level: float) -> Array:

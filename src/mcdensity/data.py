@@ -124,6 +124,8 @@ class TrainingData:
         Value of ``time.monotonic()`` by which training should end.
     report : Reporter
         Where an expert says how far it is.
+    keep_levels : bool
+        Whether a portfolio keeps the levels of its held-out rows, as `held_out_levels_`.
     """
 
     X: Array
@@ -143,6 +145,7 @@ class TrainingData:
     n_jobs: int | None = 1
     deadline: float | None = None
     report: Reporter = SILENT
+    keep_levels: bool = False
 
     def __len__(self) -> int:
         return len(self.X)

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
+from mcdensity._calibration import Calibrated, calibrate, corrected
+from mcdensity._conformal import Conformal
 from mcdensity._inputs import (
     InputChecks,
     all_or_nothing,
-    check_flag,
     check_grid,
     check_quantiles,
 )
@@ -28,7 +28,6 @@ from mcdensity._parallel import in_parallel, worker_count
 from mcdensity._validation import (
     as_generator,
     check_integer,
-    check_probability,
     check_weights,
     refuse_masked,
 )
@@ -47,7 +46,7 @@ _BLOCK = 1 << 17
 _MIN_ROWS = 4
 
 
-class ConditionalEstimator(RegressorMixin, InputChecks):
+class ConditionalEstimator(Conformal, Calibrated, RegressorMixin, InputChecks):
     """Base class of all estimators of the distribution of y given x.
 
     Subclasses implement
@@ -134,84 +133,6 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         """Conditional quantiles, shape (n, number of quantiles)."""
         levels = check_quantiles(quantiles)
         return self._stream(X, lambda d: d.ppf_grid(levels))
-
-    def predict_interval(
-        self, X: ArrayLike, coverage: float = 0.9, conformal: bool = False
-    ) -> Array:
-        """Central interval that holds y with probability `coverage`, shape (n, 2).
-
-        Parameters
-        ----------
-        X : array-like of shape (n, p)
-        coverage : float, default 0.9
-        conformal : bool, default False
-            Whether to use what `conformalize` learned. The interval then holds a new y with at
-            least this probability, however poor the model is, as long as the new row and those
-            of `conformalize` are exchangeable: on average over all of them, not for each x.
-        """
-        coverage = check_probability("coverage", coverage)
-        if not check_flag("conformal", conformal):
-            return self._stream(X, lambda d: d.interval(coverage))
-        check_is_fitted(self)
-        if not hasattr(self, "conformal_levels_"):
-            raise ValueError("conformal=True needs conformalize(X, y) on held-out rows first.")
-        level = self._conformal_level(self.conformal_levels_, coverage)
-        if level <= 0:  # more outcomes than are allowed lay where the density is zero
-            return np.tile([-np.inf, np.inf], (len(self._check_predict(X)), 1))
-        return self._stream(X, lambda d: d.ppf_grid([level, 1 - level]))
-
-    @staticmethod
-    def _conformal_level(levels: Array, coverage: float) -> float:
-        """Probability that an interval leaves on either side, by the tails of held-out rows."""
-        n = len(levels)
-        # Of n + 1 exchangeable rows the new one is equally likely to have any rank; 1e-9 allows
-        # for the rounding of 1 - coverage.
-        rank = int(np.floor((n + 1) * (1 - coverage) + 1e-9))
-        if rank < 1:
-            needed = int(np.ceil(1 / (1 - coverage) - 1e-9)) - 1
-            raise ValueError(
-                f"coverage={coverage:g} needs at least {needed} rows in conformalize, got {n}."
-            )
-        return float(levels[rank - 1])
-
-    def conformalize(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from held-out rows how far into the tails outcomes really fall.
-
-        For ``predict_interval(..., conformal=True)``. The rows must not have been used by `fit`.
-        The score of a row is the probability, on the nearer side, of an outcome as far out as its
-        own or further: min(P(Y <= y|x), P(Y >= y|x)).
-
-        Parameters
-        ----------
-        X : array-like of shape (n, p)
-        y : array-like of shape (n,)
-
-        Returns
-        -------
-        self
-
-        References
-        ----------
-        Chernozhukov, Wüthrich, Zhu: Distributional conformal prediction, 2021.
-
-        Examples
-        --------
-        >>> from mcdensity import MCD
-        >>> from mcdensity.simulators import get_simulator
-        >>> X, y = get_simulator("EconDensity").sample(600, random_state=0)
-        >>> model = MCD("quadratic", random_state=0).fit(X[:300], y[:300])
-        >>> model.conformalize(X[300:], y[300:]).predict_interval(X[:2], conformal=True).shape
-        (2, 2)
-        """
-        X = self._check_predict(X)
-        outcomes = self._check_outcomes(y, len(X))
-
-        def tail(d: ConditionalDistribution, rows: slice) -> Array:
-            at = outcomes[rows]
-            return np.minimum(d.cdf(at), d.sf(at) + d.pmf(at))
-
-        self.conformal_levels_ = np.sort(np.concatenate(self._in_blocks(X, tail)))
-        return self
 
     def predict_var(self, X: ArrayLike) -> Array:
         """Conditional variance of y given each row of X."""
@@ -351,6 +272,7 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
             if not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 delattr(self, name)
         more = None if y_marginal is None else self._check_more(y_marginal)
+        raw = extra | {"X_unlabeled": X_unlabeled, "y_marginal": y_marginal}
         self._learn_scales(X, y, weight, more)
         if X_unlabeled is not None:
             extra["X_unlabeled"] = self._scale_x(self._check_x(X_unlabeled, "X_unlabeled"))
@@ -359,13 +281,15 @@ class ConditionalEstimator(RegressorMixin, InputChecks):
         scaled = self.target_space_.standardize(y)
         self._fit(self._scale_x(X), scaled, weight, **extra)
         self._knots = self._start_knots(scaled)
+        if getattr(self, "calibrate", False):
+            calibrate(self, X, y, weight, raw)
         return self
 
     # Blocks.
 
     def _in_caller_units(self, X: Array) -> ConditionalDistribution:
         """Distributions of a block of standardised rows, in the caller's units."""
-        return self.target_space_.law(self._distribution(X))
+        return self.target_space_.law(corrected(self, self._distribution(X)))
 
     def _standardized(self, y: Array) -> tuple[Array, Array]:
         """Standardised targets, and the logarithm of their slope with respect to y."""

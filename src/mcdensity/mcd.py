@@ -109,6 +109,10 @@ class MCD(Distillable, SeveralTargets):
         several orders of the columns on some of the rows; a sequence of names or numbers of the
         columns is the order of the chain. `target` and `support` may then be lists, one entry per
         column.
+    calibrate : bool, default False
+        Whether to correct the laws by training rows that were held out, see `recalibrate`. "auto"
+        holds rows out anyway; for others three more models are fitted, each without a third of
+        the rows.
 
     Attributes
     ----------
@@ -145,6 +149,8 @@ class MCD(Distillable, SeveralTargets):
         Which of the paper's Constructions 1 to 5 the data called for.
     distill_loss_ : float
         Of a distilled model: how much log-likelihood it loses.
+    calibration_ : LevelMap
+        What `recalibrate`, or ``calibrate=True``, has learned; not set where nothing is gained.
     n_features_in_, feature_names_in_
     x_mean_, x_scale_, y_mean_, y_scale_
         What was used to standardise.
@@ -182,6 +188,7 @@ class MCD(Distillable, SeveralTargets):
         "target": [StrOptions({"auto", "continuous", "discrete", "mixed"}), list, tuple],
         "support": [object],
         "joint": [StrOptions({"auto", "chain", "contrast"}), list, tuple],
+        "calibrate": ["boolean"],
     }
 
     def __init__(
@@ -201,6 +208,7 @@ class MCD(Distillable, SeveralTargets):
         target: str = "auto",
         support: Any = None,
         joint: Any = "auto",
+        calibrate: bool = False,
     ) -> None:
         self.discriminator = discriminator
         self.marginal = marginal
@@ -217,6 +225,7 @@ class MCD(Distillable, SeveralTargets):
         self.target = target
         self.support = support
         self.joint = joint
+        self.calibrate = calibrate
 
     def fit(
         self,
@@ -309,6 +318,7 @@ class MCD(Distillable, SeveralTargets):
             effort=EFFORTS[self.effort],
             n_jobs=self.n_jobs,
             deadline=deadline,
+            keep_levels=self.calibrate,
         )
         if isinstance(space, DiscreteSpace) and isinstance(expert, DensityExpert):
             data = data.without_ties()

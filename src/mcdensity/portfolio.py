@@ -14,16 +14,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mcdensity._effort import EFFORTS
 from mcdensity._mixing import (
     best_weights,
     is_level,
     mixture_weights,
     pool_gains,
+    pool_levels,
     pooling_exponents,
 )
 from mcdensity._parallel import in_parallel, worker_count
 from mcdensity._progress import showing
+from mcdensity._suited import is_suited, marginal_levels
 from mcdensity._validation import check_number
 from mcdensity.data import Folds, OutOfTimeError, TrainingData
 from mcdensity.experts.base import (
@@ -71,8 +72,6 @@ _FEW_LABELS = 3
 # outliers, next to nothing is left for it. A whole row would be a thousandth of the law for a
 # thousand rows, and move the quantiles of 0.001 and 0.999 where x is far out.
 _MARGINAL_ROWS = 0.1
-# Experts that need all pairs in memory are not tried beyond 2 million pairs, about 300 MB.
-_MOST_PAIRS = 2_000_000
 # Seconds that importing torch takes, which a time budget must allow for, and the least with
 # which it is worth starting an expert.
 _IMPORT_SECONDS, _LEAST_SECONDS = 2.0, 0.2
@@ -143,7 +142,7 @@ class Portfolio(Expert):
             return FitReport.empty()
         data = data.but(folds=Folds.chosen(units, data.effort, data.random_state))
         self._untied = data.without_ties()
-        names = self._teachers_first([n for n in names if not self._is_unsuited(n, data)])
+        names = self._teachers_first([n for n in names if self._is_suited(n, data)])
         # Each has random numbers of its own, whoever is fitted before it.
         seeds = data.random_state.integers(2**63, size=len(names))
         self._seeds = dict(zip(names, seeds.tolist(), strict=True))
@@ -221,20 +220,9 @@ class Portfolio(Expert):
         rest = _MARGINAL_ROWS / data.n_observations
         self._set_weights({name: self.sharpness_}, rest, data)
 
-    def _is_unsuited(self, name: str, data: TrainingData) -> bool:
-        """Whether an expert that nobody asked for by name is not worth trying on these data."""
-        if self.portfolio is not None:
-            return False
-        expert = get_expert(name)
-        if expert.sees_all_pairs and len(data) / data.ratio > _MOST_PAIRS:
-            return True
-        if EFFORTS[expert.least_effort].rank > data.effort.rank:
-            return True
-        if data.deadline is not None and expert.quick:
-            return False  # something comes first, whatever the time
-        if data.effort.name == "best" and expert.most_observations < np.inf:
-            return False
-        return not expert.least_observations <= data.n_observations <= expert.most_observations
+    def _is_suited(self, name: str, data: TrainingData) -> bool:
+        """Whether an expert is asked for by name, or worth trying on these data."""
+        return self.portfolio is not None or is_suited(get_expert(name), data)
 
     def _consider(self, name: str, data: TrainingData, remaining: int) -> None:
         """Fit an expert, if time allows, and keep its predictions for held-out rows."""
@@ -352,6 +340,9 @@ class Portfolio(Expert):
         prior = np.array([1.0, _MARGINAL_ROWS])
         rest = float(best_weights(np.column_stack([gains, 0 * gains]), weight, prior)[1])
         self._set_weights(dict(zip(kept, exponents.tolist(), strict=True)), rest, data)
+        if data.keep_levels and kept:
+            levels = marginal_levels(data, rows)
+            self.held_out_levels_ = pool_levels(*levels, grid[:, chosen], exponents, rest)
         gains = np.logaddexp(np.log1p(-rest) + gains, np.log(rest))
         self.scores_["auto"] = float(np.average(gains, weights=weight))
         self.experts_ = {n: self._experts[n] for n in kept}
