@@ -86,8 +86,7 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Learn the distribution of a column given the others, and write a model file."""
-    from mcdensity.persistence import save
-    from mcdensity.tables import TableEstimator, read_table, write_table
+    from mcdensity.tables import TableEstimator
 
     _check_options(seed, hold_out, output)
     asked = {"time_budget": time_budget, "effort": effort, "n_jobs": n_jobs,
@@ -97,23 +96,34 @@ def fit(
         dates=split_list(dates) or None,
         levels=split_list(levels) or None,
     )
+    columns = {"weight": weight, "drop": split_list(drop)}
     if _is_large(data, memory):
         if hold_out:
             raise ValueError(
                 "--hold-out is for one file in memory. Of many rows a part is held out anyway; for "
                 "`report` and `evaluate` keep a file aside."
             )
-        options = {"memory": memory, "skip_bad_files": skip_bad_files, "weight": weight,
-                   "drop": split_list(drop)}  # fmt: skip
+        options = columns | {"memory": memory, "skip_bad_files": skip_bad_files}
         _fit_files(data, target, estimator, output, seed, options, as_json)
-        return
-    table, y, targets = take_targets(read_table(data), target, split_list(levels))
+    else:
+        _fit_table(data, target, estimator, output, seed, columns, hold_out, as_json, model)
+
+
+def _fit_table(
+    data: Path, target: str, estimator: Any, output: Path, seed: int, columns: dict[str, Any],
+    hold_out: float, as_json: bool, model: str,
+) -> None:  # fmt: skip
+    """Fit to a table in memory, and write the model."""
+    from mcdensity.persistence import save
+    from mcdensity.tables import read_table, write_table
+
+    table, y, targets = take_targets(read_table(data), target, estimator.levels)
     table, y, notes = _known_rows(table, y, targets)
     held_out = None
     if hold_out:
         held_out = output.with_name(f"{output.stem}-held-out.csv")
         aside, table, y = _divide(table, y, hold_out, seed)
-    table, weights = _without(table, split_list(drop), weight, targets)
+    table, weights = _without(table, columns["drop"], columns["weight"], targets)
     _fit_shown(estimator, table, y, weights, f"Fitting {model} to {len(y):,} rows")
     notes += _decisions(estimator, target)
     if held_out is not None:

@@ -65,9 +65,8 @@ def fit_files(
     """Fit a model to files that need not fit into memory.
 
     One pass counts, and keeps a uniform sample; a random part is held out. A network then sees all
-    other rows, in as many passes as it needs, while experts that cannot stream learn from the
-    sample. The held-out part weights them. Rows that fit into the sample are learned from in
-    memory, as by `TableEstimator.fit`.
+    other rows, experts that cannot stream the sample; the held-out part weights them. Rows that
+    fit into the sample are learned from in memory, as by `TableEstimator.fit`.
 
     Parameters
     ----------
@@ -79,15 +78,13 @@ def fit_files(
         By default `MCD()`; a `TableEstimator` has further options for tables. One that does not
         stream learns from the sample, with a warning.
     memory : str or int, default "2GB"
-        What the rows in memory may take, the sample and the buffers. Python and its libraries come
-        on top of it, about half a gigabyte.
+        What rows in memory may take; Python and its libraries, half a gigabyte, come on top.
     n_jobs : int, optional
         Cores; by default all.
     client : dask.distributed.Client, optional
         A cluster, whose workers each learn from some of the pieces.
     warm_start : TableEstimator, optional
-        A model to go on from: its experts are weighted beside a network that learns from these
-        files, and `drift_` says how far the files differ from what it has learned from.
+        A model to go on from: it is weighted beside a network that learns from these files.
     random_state : int, Generator, RandomState or None
         Seed; by default that of the estimator.
     weight : str, optional
@@ -102,44 +99,43 @@ def fit_files(
     Returns
     -------
     TableEstimator
-        With two further attributes: `source_`, a dict with what was read, and, after a warm start,
-        `drift_`.
+        `source_` says what was read; after a warm start `drift_` says how far that differs.
 
     Examples
     --------
     >>> import tempfile, numpy as np, pandas as pd
-    >>> from pathlib import Path
     >>> from mcdensity import MCD, fit_files
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> rng = np.random.default_rng(0)
-    >>> for month in range(3):
-    ...     x = rng.normal(size=100)
-    ...     table = pd.DataFrame({"x": x, "y": x + rng.normal(size=100)})
-    ...     table.to_parquet(folder / f"{month}.parquet")
-    >>> model = fit_files(folder, "y", MCD("quadratic", random_state=0))
-    >>> model.source_["rows"]
+    >>> x, noise = np.random.default_rng(0).normal(size=(2, 300))
+    >>> path = f"{tempfile.mkdtemp()}/table.parquet"
+    >>> pd.DataFrame({"x": x, "y": x + noise}).to_parquet(path)
+    >>> fit_files(path, "y", MCD("quadratic", random_state=0)).source_["rows"]
     300
     """
     opened = open_source(source, skip_bad_files=skip_bad_files)
     _warn_of_skipped(opened.skipped)
     if warm_start is not None:
         _check_warm_start(warm_start, estimator, target)
-        model = copy.copy(warm_start)
-    else:
-        model = _table_estimator(estimator, n_jobs)
-    inner: Any = model.estimator if warm_start is None else model.estimator_
-    given = getattr(inner, "random_state", None) if random_state is None else random_state
-    rng = as_generator(given)
-    if warm_start is None and random_state is not None and "random_state" in inner.get_params():
-        inner.set_params(random_state=random_state)
-    layout = _layout(opened, target, weight, drop, model, int(rng.integers(2**31 - 1)))
+    model = copy.copy(warm_start) if warm_start is not None else _table_estimator(estimator, n_jobs)
+    seed, layout_seed = _seeded(model, random_state)
+    layout = _layout(opened, target, weight, drop, model, layout_seed)
     budget = Budget.of(memory, len(layout.features) + len(layout.targets))
-    run = _run(opened, layout, budget, rng, client, verbose)
+    run = _run(opened, layout, budget, seed, client, verbose)
     if warm_start is not None:
         from mcdensity.streaming.continuing import go_on
 
         return go_on(run, model)
     return run.fit(model)
+
+
+def _seeded(model: TableEstimator, random_state: Any) -> tuple[np.random.Generator, int]:
+    """Give a model that is not fitted its seed; return a generator, and the seed of the keys."""
+    fitted = hasattr(model, "estimator_")
+    inner: Any = model.estimator_ if fitted else model.estimator
+    given = getattr(inner, "random_state", None) if random_state is None else random_state
+    if not fitted and random_state is not None and "random_state" in inner.get_params():
+        inner.set_params(random_state=random_state)
+    rng = as_generator(given)
+    return rng, int(rng.integers(2**31 - 1))
 
 
 def _run(

@@ -107,11 +107,16 @@ def evaluate_files(
                 warnings.warn(f"The rest of {piece.name} is left out: {error}.", stacklevel=2)
     if not groups:
         raise ValueError("No row of the source has an outcome; check the name of the target.")
+    return _as_table(groups, by, coverage)
+
+
+def _as_table(groups: dict[Any, _Totals], by: str | None, coverage: float) -> pd.DataFrame:
     every = _Totals(coverage)
     for one in groups.values():
         every.merge(one)
     out = {} if by is None else {name: groups[name].row() for name in _sorted(groups)}
-    table = pandas.DataFrame.from_dict({**out, "all": every.row()}, orient="index")
+    rows = {**out, "all": every.row()}
+    table = require("pandas", "cli").DataFrame.from_dict(rows, orient="index")
     table.index.name = by or "rows"
     return table.astype({"rows": int})
 
