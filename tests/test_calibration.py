@@ -191,6 +191,20 @@ def test_calibrate_learns_from_training_rows(discriminator):
     assert model.score(X[600:], y[600:]) > plain.score(X[600:], y[600:])
 
 
+def test_calibrate_takes_atoms():
+    """Both parts of a mixed target are corrected, also where one label says "atom or not"."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 1))
+    y = np.maximum(X[:, 0] ** 3 + rng.normal(size=900), 0)
+    options = {"random_state": 0, "n_jobs": 1}
+    plain, model = (
+        MCD("quadratic", calibrate=c, **options).fit(X[:500], y[:500]) for c in (False, True)
+    )
+    assert model.target_kind_ == "mixed"
+    assert any(hasattr(part, "calibration_") for part in model.parts_)
+    assert model.score(X[500:], y[500:]) > plain.score(X[500:], y[500:]) - 0.02
+
+
 def test_mistakes():
     X, y = sample(100)
     model = MCD("quadratic", random_state=0)

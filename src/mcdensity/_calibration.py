@@ -176,6 +176,8 @@ def _crossfitted(
         other = clone(model).set_params(
             calibrate=False, verbose=False, target=model.target_kind_, support=model.support_
         )
+        if hasattr(model, "_measure"):  # of a part of a mixed target, which is no kind of its own
+            other._measure = model._measure
         if model.time_budget is not None:
             budget = max(model.time_budget / (2 * _FOLDS), _LEAST_SECONDS)
             other.set_params(time_budget=budget)

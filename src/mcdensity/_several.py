@@ -101,6 +101,8 @@ class SeveralTargets(ConditionalEstimator):
         **extra: Any,
     ) -> Self:
         self._validate_params()
+        if extra.pop("censored", None) is not None:
+            raise ValueError("censored is for one target; y has several columns.")
         if not self._normalized:
             raise ValueError(
                 "normalize=False, the formula as it stands, is for one target; y has several "

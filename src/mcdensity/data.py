@@ -126,6 +126,9 @@ class TrainingData:
         Where an expert says how far it is.
     keep_levels : bool
         Whether a portfolio keeps the levels of its held-out rows, as `held_out_levels_`.
+    censored : ndarray of bool, shape (n,), optional
+        Which targets are lower bounds. What the marginal says of these, held out, is the
+        log-probability of a larger target.
     """
 
     X: Array
@@ -146,6 +149,7 @@ class TrainingData:
     deadline: float | None = None
     report: Reporter = SILENT
     keep_levels: bool = False
+    censored: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.X)
@@ -231,6 +235,7 @@ class TrainingData:
             groups=groups,
             marginal=marginal,
             columns=None if self.columns is None else self.columns[rows],
+            censored=None if self.censored is None else self.censored[rows],
             folds=None,
         )
         if "_contrast" in self.__dict__:

@@ -230,6 +230,13 @@ class ConditionalEstimator(Conformal, Calibrated, RegressorMixin, InputChecks):
         tags.input_tags.allow_nan = True
         return tags
 
+    def _check_censored(self, censored: ArrayLike, y: Array) -> NDArray[np.bool_] | None:
+        from mcdensity._censoring import check_censored
+
+        if getattr(self, "calibrate", False):
+            raise ValueError("calibrate=True is not for censored targets; use calibrate=False.")
+        return check_censored(censored, y)
+
     # Fitting.
 
     @all_or_nothing
@@ -242,6 +249,7 @@ class ConditionalEstimator(Conformal, Calibrated, RegressorMixin, InputChecks):
         X_unlabeled: ArrayLike | None = None,
         y_marginal: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        censored: ArrayLike | None = None,
     ) -> Self:
         self._validate_params()
         X, y = self._check_training(X, y)
@@ -255,8 +263,10 @@ class ConditionalEstimator(Conformal, Calibrated, RegressorMixin, InputChecks):
                     f"groups must have one entry per row of X ({len(X)}), got shape {groups.shape}."
                 )
             extra["groups"] = groups if kept is None else groups[kept]
+        flags = None if censored is None else self._check_censored(censored, y)
         if kept is not None:
             X, y = X[kept], y[kept]
+            flags = None if flags is None else flags[kept]
         if len(X) < _MIN_ROWS:
             raise ValueError(
                 f"X has n_samples={len(X)} rows (of positive weight); {type(self).__name__} needs "
@@ -273,6 +283,8 @@ class ConditionalEstimator(Conformal, Calibrated, RegressorMixin, InputChecks):
                 delattr(self, name)
         more = None if y_marginal is None else self._check_more(y_marginal)
         raw = extra | {"X_unlabeled": X_unlabeled, "y_marginal": y_marginal}
+        if flags is not None:
+            extra["censored"], self._seen = flags, ~flags
         self._learn_scales(X, y, weight, more)
         if X_unlabeled is not None:
             extra["X_unlabeled"] = self._scale_x(self._check_x(X_unlabeled, "X_unlabeled"))

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from mcdensity._censoring import expert_for, fit_marginal, measure_of, with_weights
 from mcdensity._distilling import Distillable
 from mcdensity._effort import EFFORTS
 from mcdensity._mixed import discrete_law, fit_parts, mixed_law
@@ -24,11 +25,10 @@ from mcdensity.chain import settings_of
 from mcdensity.data import TrainingData
 from mcdensity.discriminators import make_discriminator
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
-from mcdensity.experts.base import ConditionedRatio, DensityExpert, RatioExpert
+from mcdensity.experts.base import ConditionedRatio, DensityExpert
 from mcdensity.experts.distilled import Distilled
-from mcdensity.marginals import fit_held_out, get_marginal
 from mcdensity.target import DiscreteSpace, InnerMarginal, MixedSpace, TargetSpace, space_of
-from mcdensity.target_kind import decide, describe
+from mcdensity.target_kind import describe
 
 __all__ = ["MCD"]
 
@@ -236,6 +236,7 @@ class MCD(Distillable, SeveralTargets):
         X_unlabeled: ArrayLike | None = None,
         y_marginal: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        censored: ArrayLike | None = None,
     ) -> Self:
         """Learn the distribution of y given x.
 
@@ -254,14 +255,18 @@ class MCD(Distillable, SeveralTargets):
         groups : array-like of shape (n,), optional
             Rows with the same value have the same x, and their y are several draws given that x.
             See `mcdensity.stack_targets`.
+        censored : array-like of bool, shape (n,), optional
+            Where y is a lower bound, such as a duration that had not ended: "mixture" and "flow",
+            and "auto", which then is "mixture", learn by the probability of a larger target. Other
+            discriminators learn from the other rows, weighted by the inverse probability of
+            not being censored; this must then not depend on x.
 
         Returns
         -------
         self
         """
-        return self._fit_checked(
-            X, y, sample_weight, X_unlabeled=X_unlabeled, y_marginal=y_marginal, groups=groups
-        )
+        more = {"X_unlabeled": X_unlabeled, "y_marginal": y_marginal, "groups": groups}
+        return self._fit_checked(X, y, sample_weight, censored=censored, **more)
 
     def _fit(
         self,
@@ -272,9 +277,15 @@ class MCD(Distillable, SeveralTargets):
         X_unlabeled: Array | None = None,
         y_marginal: Array | None = None,
         groups: NDArray[Any] | None = None,
+        censored: NDArray[np.bool_] | None = None,
         **extra: Any,
     ) -> None:
         rng = as_generator(self.random_state)
+        expert = make_discriminator(self.discriminator, self.discriminator_params)
+        expert = expert_for(expert, censored)
+        if censored is not None and not expert.takes_censored:
+            X, y, sample_weight, groups = with_weights(X, y, sample_weight, groups, censored)
+            censored = None
         if isinstance(self.target_space_, MixedSpace):
             more = {"X_unlabeled": X_unlabeled, "y_marginal": y_marginal, "groups": groups}
             fit_parts(self, X, y, sample_weight, rng, **more)
@@ -302,8 +313,7 @@ class MCD(Distillable, SeveralTargets):
             weights = (
                 None if weights is None else np.concatenate([weights, np.ones(len(y_marginal))])
             )
-        expert = make_discriminator(self.discriminator, self.discriminator_params)
-        held_out = self._fit_marginal(expert, y, sample_weight, targets, weights)
+        held_out = fit_marginal(self, expert, y, sample_weight, targets, weights, censored)
         data = TrainingData(
             X,
             space.inner(y)[:, None],
@@ -319,6 +329,7 @@ class MCD(Distillable, SeveralTargets):
             n_jobs=self.n_jobs,
             deadline=deadline,
             keep_levels=self.calibrate,
+            censored=censored,
         )
         if isinstance(space, DiscreteSpace) and isinstance(expert, DensityExpert):
             data = data.without_ties()
@@ -336,28 +347,10 @@ class MCD(Distillable, SeveralTargets):
         if hasattr(expert, "weights_"):
             self.weights_ = dict(expert.weights_)
 
-    def _fit_marginal(
-        self, expert: Any, y: Array, weight: Array | None, targets: Array, weights: Array | None
-    ) -> Array | None:
-        """Fit the marginal to all targets; return log-densities of y where they are held out."""
-        space = self.target_space_
-        if space.kind not in expert.target_kinds:
-            raise ValueError(
-                f"{self._describe()} takes no {space.kind} target; use target='continuous'."
-            )
-        if isinstance(space, DiscreteSpace):
-            self.marginal_ = space.masses
-            return space.masses.held_out(y, weight)
-        self.marginal_ = get_marginal(self.marginal)
-        if isinstance(expert, RatioExpert):  # there is nothing to compare it with
-            self.marginal_.fit(targets, sample_weight=weights)
-            return None
-        held_out = fit_held_out(self.marginal_, targets, weights)[: len(y)]
-        return held_out - space.log_slope(y)
-
     def _learn_space(self, y: Array, weight: Array | None, more: Array | None) -> TargetSpace:
         part = getattr(self, "_measure", None)  # of a model that is a part of another
-        measure = part or decide(y, self.target, self.support)
+        seen = self.__dict__.pop("_seen", None)  # those that are no lower bounds
+        measure = part or measure_of(y, seen, self.target, self.support)
         space = space_of(measure, y, weight, more, smooth=part is None)
         self.target_kind_, self.support_, self.atoms_ = space.kind, measure.support, measure.atoms
         if isinstance(space, DiscreteSpace):

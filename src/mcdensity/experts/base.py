@@ -264,6 +264,8 @@ class Expert(BaseEstimator, ABC):
         The portfolio leaves it out by default where there are fewer, or more.
     least_effort : {"fast", "normal", "best"}
         The portfolio leaves it out by default where less is asked for.
+    takes_censored : bool
+        Whether it learns from targets that are lower bounds, see ``TrainingData.censored``.
     learns_from : str or None
         Name of an expert whose columns (see `FitReport`) it has as inputs beside x. The portfolio
         fits that one first, and passes on what it tells.
@@ -279,6 +281,7 @@ class Expert(BaseEstimator, ABC):
     least_observations: ClassVar[int] = 0
     most_observations: ClassVar[float] = np.inf
     least_effort: ClassVar[str] = "fast"
+    takes_censored: ClassVar[bool] = False
     learns_from: ClassVar[str | None] = None
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 

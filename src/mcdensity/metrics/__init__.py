@@ -21,11 +21,14 @@ from mcdensity.metrics.outcomes import (
 )
 from mcdensity.metrics.scorers import Scorer as Scorer
 from mcdensity.metrics.scorers import get_scorer, list_scorers
+from mcdensity.metrics.survival import brier_score, concordance
 from mcdensity.metrics.truth import hellinger, jensen_shannon, kl, kl_grid, total_variation
 
 __all__ = [
+    "brier_score",
     "c2st",
     "cde_loss",
+    "concordance",
     "coverage",
     "crps",
     "dawid_sebastiani",

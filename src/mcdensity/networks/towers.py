@@ -144,6 +144,10 @@ class _DensityTower(nn.Module):
     def _log_density(self, parameters: Tensor, y: Tensor, z: Tensor, log_f: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def survival(self, parameters: Tensor, y: Tensor) -> Tensor:
+        """Log-probability of each row that its target is larger than y, (members, rows)."""
+        raise NotImplementedError
+
     def parameters_of(self, x: Tensor) -> Tensor:
         """Parameters of the densities: (members, rows, d)."""
         return self.network(x)
@@ -265,6 +269,16 @@ class MixtureTower(_DensityTower):
             total += term.addcmul_(distance, distance, value=-1).clamp_(min=-_LARGEST).exp_()
         return total.clamp_(max=math.exp(_LARGEST))
 
+    def survival(self, parameters: Tensor, y: Tensor) -> Tensor:
+        """Log-probability of each row that its target is larger than y, (members, rows)."""
+        log_weights, means, log_scales = parameters.chunk(3, dim=-1)
+        first = log_weights.shape[-1] - log_weights.shape[-1] // 2
+        # z > z(y) where y is larger: each component has its own coordinate.
+        z = self.scores(y)[..., None]
+        above = torch.cat([means[..., :first] - z, means[..., first:] - y[..., None]], -1)
+        log_tail = torch.special.log_ndtr(above * torch.exp(-log_scales))
+        return (log_weights + log_tail).logsumexp(-1)
+
     def own(self, parameters: Tensor, y: Tensor, bias: Tensor, points: Tensor) -> Tensor:
         """Log-density of each row at its own y, see `_DensityTower.own`."""
         z, log_f = self.scores.both(y)
@@ -345,6 +359,12 @@ class FlowTower(_DensityTower):
         shift, log_scale = parameters[..., :1], parameters[..., 1:2].clamp(*_LOG_SCALES)
         u, log_slope = spline((y - shift) * torch.exp(-log_scale), parameters[..., 2:])
         return log_slope - log_scale - u.square() / 2 - _HALF_LOG_2PI
+
+    def survival(self, parameters: Tensor, y: Tensor) -> Tensor:
+        """Log-probability of each row that its target is larger than y, (members, rows)."""
+        shift, log_scale = parameters[..., 0], parameters[..., 1].clamp(*_LOG_SCALES)
+        u = ((y - shift) * torch.exp(-log_scale))[..., None]
+        return torch.special.log_ndtr(-spline(u, parameters[..., 2:])[0])[..., 0]
 
 
 def log_mean(value: Tensor) -> Tensor:

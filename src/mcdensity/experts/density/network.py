@@ -148,6 +148,11 @@ class NetworkDensity(DensityExpert):
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
 
     @property
+    def takes_censored(self) -> bool:  # type: ignore[override]
+        """Whether targets may be lower bounds: where the survivor has a closed form."""
+        return self.tower != "two-tower"
+
+    @property
     def most_observations(self) -> float:  # type: ignore[override]
         """The portfolio asks a flow only where there are few rows, and networks are cheap."""
         return MEDIUM if self.tower == "flow" else np.inf
@@ -293,6 +298,7 @@ class NetworkDensity(DensityExpert):
         def tensor(array: Array) -> Any:
             return torch.as_tensor(array, dtype=torch.float32, device=device)
 
+        censored = None if data.censored is None else torch.as_tensor(data.censored, device=device)
         bias = tensor(marginal.logpdf(data.Y[:, 0]) - data.held_out_marginal())
         table, fixed = tensor(marginal.strata(_TABLE)), tensor(marginal.strata(_VALIDATION_POINTS))
         strata = torch.arange(_TRAINING_POINTS, device=device)
@@ -303,7 +309,11 @@ class NetworkDensity(DensityExpert):
                 chance = torch.rand(strata.shape, device=device, generator=generator(device))
                 place = (strata + chance) / _TRAINING_POINTS
                 points = table[(place * _TABLE).long().clamp(max=_TABLE - 1)]
-            return module.own(module.parameters_of(x), y, bias[rows], points)
+            parameters = module.parameters_of(x)
+            value = module.own(parameters, y, bias[rows], points)
+            if censored is None:
+                return value
+            return torch.where(censored[rows], module.survival(parameters, y), value)
 
         return DensityTraining(
             module,
@@ -350,7 +360,9 @@ class NetworkDensity(DensityExpert):
         self.noise_weights_ = dict(zip(levels[kept].tolist(), weights[kept].tolist(), strict=True))
         if held_out is not None:
             own, grid = training.held_out_ratios(weights, pool_points(data), marginal)
-            exponent = pooling_exponents(own[:, None], grid[:, None], share, np.ones(1))
+            exponent = np.ones(1)  # the survivor of a power of a density is no power of its own
+            if data.censored is None:
+                exponent = pooling_exponents(own[:, None], grid[:, None], share, exponent)
             gained = pool_gains(own[:, None], grid[:, None], exponent)
             self.trust_, self.gain_ = float(exponent[0]), float(np.average(gained, weights=share))
             gained = pool_gains(own[:, None], grid[:, None], np.ones(1))

@@ -1,0 +1,174 @@
+"""Right-censored targets."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mcdensity import MCD, TableEstimator, metrics
+from mcdensity._censoring import jumps
+from mcdensity.distribution import ScipyDistribution
+
+
+def durations(n, seed=0):
+    """Log-normal durations, and random times at which half of them are censored."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    y = np.exp(X[:, 0] + 0.5 * rng.normal(size=n))
+    end = np.exp(rng.normal(size=n))
+    return X, y, np.minimum(y, end), y > end
+
+
+def test_jumps_are_those_of_kaplan_and_meier():
+    """By hand: 1 of 4, then 1 of 2 that are left after one was lost, then the last."""
+    y, censored = np.array([1.0, 2.0, 3.0, 4.0]), np.array([False, True, False, False])
+    np.testing.assert_allclose(jumps(y, censored), [0.25, 0, 0.375, 0.375])
+    # At equal times the lost row is still at risk; a weight of 2 is a row twice.
+    tied = jumps(np.array([1.0, 1.0, 2.0]), np.array([False, True, False]))
+    np.testing.assert_allclose(tied, [1 / 3, 0, 2 / 3])
+    double = jumps(y[[0, 1, 1, 2, 3]], censored[[0, 1, 1, 2, 3]])
+    weighted = jumps(y, censored, np.array([1.0, 2.0, 1.0, 1.0]))
+    np.testing.assert_allclose(double[[0, 1, 3, 4]], weighted)
+    # What is left beyond the last outcome is shared by the rows there.
+    np.testing.assert_allclose(jumps(y, ~censored), [0, 1 / 3, 1 / 3, 1 / 3])
+
+
+def test_jumps_agree_with_lifelines():
+    lifelines = pytest.importorskip("lifelines")
+    _, _, y, censored = durations(300)
+    y = np.round(y, 1) + 0.1
+    censored &= y < y[~censored].max()
+    fitter = lifelines.KaplanMeierFitter().fit(y, ~censored)
+    mass = jumps(y, censored)
+    for t in (0.3, 0.6, 1.2, 2.5):
+        survival = fitter.survival_function_at_times(t).iloc[0]
+        assert mass[y > t].sum() == pytest.approx(survival, abs=1e-9)
+
+
+@pytest.mark.parametrize("tower", ["mixture", "flow"])
+def test_survivors_of_towers_are_integrals_of_their_densities(tower):
+    torch = pytest.importorskip("torch")
+    from mcdensity.networks.scores import NormalScores
+    from mcdensity.networks.towers import TOWERS
+
+    knots = np.linspace(-6, 6, 400)
+    scores = NormalScores(knots, stats.logistic.cdf(knots), stats.logistic.logpdf(knots))
+    torch.manual_seed(0)
+    module = TOWERS[tower](scores, 1, 2, 8, 1).double()
+    parameters = module.parameters_of(torch.randn(1, 3, 2, dtype=torch.float64))
+    at = torch.linspace(-5.9, 5.9, 4001, dtype=torch.float64)
+    log_f = scores.both(at)[1]
+    density = module.log_density(parameters, at, log_f).exp()
+    mass = ((density[..., 1:] + density[..., :-1]) / 2 * (at[1] - at[0]))[0]
+    for place in (1500, 2000, 2400):
+        y = at[place].expand(1, 3)
+        inside = (
+            module.survival(parameters, y).exp()
+            - module.survival(parameters, at[-1].expand(1, 3)).exp()
+        )
+        np.testing.assert_allclose(inside[0].detach(), mass[:, place:].sum(1).detach(), atol=5e-3)
+
+
+def divergence(model, X):
+    law, total = model.predict_distribution(X), 0.0
+    for level in (np.arange(20) + 0.5) / 20:
+        y = stats.lognorm.ppf(level, 0.5, scale=np.exp(X[:, 0]))
+        truth = stats.lognorm.logpdf(y, 0.5, scale=np.exp(X[:, 0]))
+        total += np.mean(truth - law.logpdf(y)) / 20
+    return total
+
+
+def test_half_of_the_outcomes_censored():
+    """Close to the fit to what would have been seen, and far from ignoring it."""
+    X, y, bound, censored = durations(600)
+    assert 0.4 < censored.mean() < 0.6
+    new = durations(300, seed=1)[0]
+    options = {"effort": "fast", "random_state": 0, "n_jobs": 1}
+    full = divergence(MCD("mixture", **options).fit(X, y), new)
+    model = MCD("mixture", **options).fit(X, bound, censored=censored)
+    found = divergence(model, new)
+    ignored = divergence(MCD("mixture", **options).fit(X, bound), new)
+    assert found < 1.5 * full + 0.03
+    assert found < 0.3 * ignored
+    # The survival function is that of the truth.
+    at = np.array([[0.0, 0.0], [1.0, 0.0]])
+    survival = model.predict_distribution(at).sf(1.0)
+    np.testing.assert_allclose(survival, stats.norm.cdf([0.0, 2.0]), atol=0.12)
+    # Nothing is censored: as if nothing had been said.
+    plain, same = (
+        MCD("mixture", **options).fit(X[:100], y[:100], censored=c) for c in (None, np.zeros(100))
+    )
+    np.testing.assert_array_equal(plain.predict(new[:5]), same.predict(new[:5]))
+
+
+def test_other_discriminators_have_weights():
+    X, y, bound, censored = durations(600)
+    new = durations(300, seed=1)[0]
+    full = divergence(MCD("quadratic", random_state=0).fit(X, y), new)
+    model = MCD("quadratic", random_state=0).fit(X, bound, censored=censored)
+    dropped = MCD("quadratic", random_state=0).fit(X[~censored], bound[~censored])
+    assert divergence(model, new) < 0.5 * (full + divergence(dropped, new))
+
+
+def test_auto_and_tables_and_caps():
+    pandas = pytest.importorskip("pandas")
+    X, y, _, _ = durations(200)
+    # A study that ends at one time for all: many equal bounds are no atom.
+    bound, censored = np.minimum(y, 1.5), y > 1.5
+    model = TableEstimator(MCD(effort="fast", random_state=0, n_jobs=1))
+    model.fit(pandas.DataFrame(X), bound, censored=censored)
+    assert model.target_kind_ == "continuous"
+    assert model.discriminator_.describe() == "mixture"
+    law = model.predict_distribution(pandas.DataFrame(X[:50]))
+    assert law.sf(1.5).mean() == pytest.approx((y[:50] > 1.5).mean(), abs=0.15)
+
+
+def exponential(scale):
+    return ScipyDistribution(stats.expon, loc=np.zeros((len(scale), 1)), scale=scale[:, None])
+
+
+def test_scores_with_and_without_censoring_agree():
+    rng = np.random.default_rng(0)
+    scale = np.exp(rng.normal(size=20_000))
+    y, end = scale * rng.exponential(size=20_000), 2 * rng.exponential(size=20_000)
+    bound, censored = np.minimum(y, end), y > end
+    law = exponential(scale)
+    times = np.array([0.3, 1.0, 2.0])
+    full = metrics.brier_score(law, y, times)
+    # The mean of S(1 - S): what the truth scores.
+    survival = np.exp(-times / scale[:, None])
+    np.testing.assert_allclose(full, (survival * (1 - survival)).mean(axis=0), atol=0.005)
+    np.testing.assert_allclose(metrics.brier_score(law, bound, times, censored), full, atol=0.01)
+    assert metrics.brier_score(law, y, 1.0) == pytest.approx(full[1])
+    part = slice(0, 3000)
+    c = metrics.concordance(law[part], bound[part], censored[part])
+    assert 0.6 < c < 0.9
+    lifelines = pytest.importorskip("lifelines")
+    expected = lifelines.utils.concordance_index(bound[part], scale[part], ~censored[part])
+    assert c == pytest.approx(expected, abs=1e-9)
+    assert metrics.concordance(exponential(np.ones(50)), y[:50]) == 0.5
+
+
+def test_mistakes():
+    X, y, bound, censored = durations(100)
+    model = MCD("mixture", effort="fast", random_state=0)
+    with pytest.raises(ValueError, match=r"censored must have one entry per row of X.* \(100,\)"):
+        model.fit(X, bound, censored=censored[:50])
+    with pytest.raises(ValueError, match="censored is True for all rows"):
+        model.fit(X, bound, censored=np.ones(100, dtype=bool))
+    with pytest.raises(ValueError, match="censored is False for 3 rows"):
+        model.fit(X, bound, censored=np.arange(100) > 2)
+    with pytest.raises(ValueError, match="True, where y is a lower bound"):
+        model.fit(X, bound, censored=np.full(100, 2))
+    with pytest.raises(ValueError, match="for continuous targets, and y is discrete"):
+        model.fit(X, np.round(y).clip(0, 3), censored=censored)
+    with pytest.raises(ValueError, match="calibrate=False"):
+        MCD("mixture", calibrate=True).fit(X, bound, censored=censored)
+    with pytest.raises(ValueError, match="censored is for one target"):
+        model.fit(X, X, censored=censored)
+    law = exponential(np.ones(3))
+    with pytest.raises(ValueError, match="censored must hold True or False for each row"):
+        metrics.concordance(law, [1.0, 2.0, 3.0], [True])
+    with pytest.raises(ValueError, match="No two rows can be compared"):
+        metrics.concordance(law, [1.0, 2.0, 3.0], [True] * 3)
+    with pytest.raises(ValueError, match="by when all rows are censored"):
+        metrics.brier_score(law, [1.0, 2.0, 3.0], 3.5, [False, True, True])
