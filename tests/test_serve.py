@@ -226,6 +226,27 @@ def test_levels_several_targets_and_dates():
         assert "no explorer" in client.get("/?model=dated").text
 
 
+def test_pipelines():
+    from sklearn.compose import make_column_transformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    from mcdensity import as_estimator
+
+    table, y = make_table(120)
+    table = table.fillna({"size": 0.0})
+    parts = make_column_transformer((OneHotEncoder(), ["kind"]), (StandardScaler(), ["size"]))
+    model = as_estimator(make_pipeline(parts, MCD("quadratic", random_state=0)).fit(table, y))
+    with TestClient(create_app(model)) as client:
+        found = ask(client, rows=[GOOD])["predictions"][0]["mean"]
+        assert found == pytest.approx(model.predict(pd.DataFrame([GOOD]))[0])
+        # What is wrong is known only when the pipeline sees it; others are answered all the same.
+        error = ask(client, 422, rows=[{**GOOD, "size": "big"}])["error"]
+        assert error.startswith("The model does not take these rows: ")
+        assert error.endswith(".")
+        assert "no explorer" in client.get("/").text
+
+
 def test_token(plain, monkeypatch):
     monkeypatch.setenv("MCDENSITY_TOKEN", "sesame")
     with TestClient(create_app(plain)) as client:
