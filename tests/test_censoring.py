@@ -6,6 +6,7 @@ from scipy import stats
 
 from mcdensity import MCD, TableEstimator, metrics
 from mcdensity._censoring import jumps
+from mcdensity._mixing import pooling_exponents, survivor_exponent
 from mcdensity.distribution import ScipyDistribution
 
 
@@ -172,3 +173,25 @@ def test_mistakes():
         metrics.concordance(law, [1.0, 2.0, 3.0], [True] * 3)
     with pytest.raises(ValueError, match="by when all rows are censored"):
         metrics.brier_score(law, [1.0, 2.0, 3.0], 3.5, [False, True, True])
+
+
+def test_exponents_see_lower_bounds():
+    """A law of z that is half as wide as it should be: with and without bounds it is widened."""
+    rng = np.random.default_rng(0)
+    points = stats.norm.ppf((np.arange(256) + 0.5) / 256)
+    middle = 0.5 * rng.normal(size=2000)
+    z = middle + rng.normal(size=2000) * 0.5
+    end = rng.normal(size=2000)
+    censored, bound = z > end, np.minimum(z, end)
+
+    def log_ratio(at):
+        return stats.norm.logpdf(at, middle[:, None], 0.25) - stats.norm.logpdf(at)
+
+    own, grid = log_ratio(bound[:, None])[:, 0], log_ratio(points)
+    level, ones = stats.norm.cdf(bound), np.ones(2000)
+    found = survivor_exponent(own, grid, ones, level, censored)[0]
+    seen = log_ratio(z[:, None])[:, 0]
+    expected = pooling_exponents(seen[:, None], grid[:, None], ones, np.ones(1))[0]
+    ignored = pooling_exponents(own[:, None], grid[:, None], ones, np.ones(1))[0]
+    assert found == pytest.approx(expected, abs=0.05)
+    assert abs(found - expected) < abs(ignored - expected)

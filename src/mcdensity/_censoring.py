@@ -28,6 +28,9 @@ Flags = NDArray[np.bool_]
 
 # Fewer outcomes that were seen tell nothing about their law.
 _LEAST_SEEN = 10
+# Mean distance, in standard deviations of the outcomes that were seen, of those that lie beyond all
+# of these from their bounds. The upper half of a normal law has a mean of 0.8 above its middle.
+_MEAN_EXCESS = 0.5
 # The least probability of a larger target.
 _LEAST_SURVIVAL = 1e-9
 
@@ -135,6 +138,19 @@ def with_weights(
     return X[seen], y[seen], share, None if groups is None else groups[seen]
 
 
+def _completed(y: Array, censored: Flags) -> Array:
+    """Move the bounds beyond the last outcome on, since the outcomes lie beyond them.
+
+    How far is not known: as exponential variables, in a fixed order.
+    """
+    beyond = censored & (y > y[~censored].max())
+    count = int(beyond.sum())
+    level = (np.random.default_rng(0).permutation(count) + 0.5) / max(count, 1)
+    out = y.copy()
+    out[beyond] -= _MEAN_EXCESS * y[~censored].std() * np.log1p(-level)
+    return out
+
+
 def fit_marginal(
     model: Any,
     expert: Any,
@@ -176,7 +192,9 @@ def fit_marginal(
     own[: len(y)] = censored
     mass = jumps(targets, own, weights)
     used = mass > 0
+    values = _completed(targets, own)
+    space.limits = space.limits[0], max(space.limits[1], float(values.max()))
     found = np.full(len(targets), np.nan)
-    found[used] = fit_held_out(model.marginal_, targets[used], mass[used] / mass[used].mean())
+    found[used] = fit_held_out(model.marginal_, values[used], mass[used] / mass[used].mean())
     survival = np.maximum(1 - model.marginal_.cdf(y), _LEAST_SURVIVAL)
     return np.where(censored, np.log(survival), found[: len(y)] - space.log_slope(y))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logsumexp
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "pool_levels",
     "pool_normalizer",
     "pooling_exponents",
+    "survivor_exponent",
 ]
 
 Array = NDArray[np.float64]
@@ -192,6 +193,43 @@ def pooling_exponents(own: Array, grid: Array, row_weight: Array, start: Array) 
 
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(start))
     return np.asarray(found.x)
+
+
+def survivor_exponent(
+    own: Array, grid: Array, row_weight: Array, level: Array, censored: NDArray[np.bool_]
+) -> Array:
+    """Choose the exponent of one density, where some targets are lower bounds.
+
+    The survivor of a power of a density is no power of the survivor: that of a censored row is the
+    share of the mass at the quantiles above its target.
+
+    Parameters
+    ----------
+    own : ndarray of shape (n,)
+    grid : ndarray of shape (n, G)
+        See `pool_gains`.
+    row_weight : ndarray of shape (n,)
+    level : ndarray of shape (n,)
+        The marginal's distribution function at the targets.
+    censored : ndarray of bool, shape (n,)
+
+    Returns
+    -------
+    ndarray of shape (1,)
+    """
+    share = row_weight / row_weight.mean()
+    count = grid.shape[1]
+    above = (np.arange(count) + 0.5) / count > level[:, None]
+    above[:, -1] = True
+
+    def loss(e: float) -> float:
+        total = logsumexp(e * grid, axis=1)
+        tail = logsumexp(np.where(above, e * grid, -np.inf), axis=1)
+        seen = e * own - np.maximum(total, e * own) + np.log(count)
+        gain = np.where(censored, tail - total, seen)
+        return -float(share @ gain) + _RIDGE * (e - 1) ** 2
+
+    return np.array([minimize_scalar(loss, bounds=(0, 3), method="bounded").x])
 
 
 def is_level(gains: Array, best: Array) -> bool:

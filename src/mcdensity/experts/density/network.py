@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from mcdensity._known import storable
-from mcdensity._mixing import mixture_weights, pool_gains, pooling_exponents
+from mcdensity._mixing import mixture_weights, pool_gains, pooling_exponents, survivor_exponent
 from mcdensity._parallel import in_parallel
 from mcdensity._progress import showing
 from mcdensity._validation import check_integer, check_number
@@ -360,9 +360,11 @@ class NetworkDensity(DensityExpert):
         self.noise_weights_ = dict(zip(levels[kept].tolist(), weights[kept].tolist(), strict=True))
         if held_out is not None:
             own, grid = training.held_out_ratios(weights, pool_points(data), marginal)
-            exponent = np.ones(1)  # the survivor of a power of a density is no power of its own
             if data.censored is None:
-                exponent = pooling_exponents(own[:, None], grid[:, None], share, exponent)
+                exponent = pooling_exponents(own[:, None], grid[:, None], share, np.ones(1))
+            else:
+                level = data.marginal.cdf(data.Y[rows, 0])  # type: ignore[union-attr]
+                exponent = survivor_exponent(own, grid, share, level, data.censored[rows])
             gained = pool_gains(own[:, None], grid[:, None], exponent)
             self.trust_, self.gain_ = float(exponent[0]), float(np.average(gained, weights=share))
             gained = pool_gains(own[:, None], grid[:, None], np.ones(1))
