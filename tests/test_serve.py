@@ -163,6 +163,7 @@ def test_other_paths(client):
     page = client.get("/docs").text
     assert "http" not in page.replace("http-equiv", "").replace("http://127.0.0.1:8000", "")
     assert all(word in page for word in ("/predict", "quantiles", "openapi.json"))
+    ask(client, rows=[{"x0": 1, "x1": 2}], model="plain")
     text = client.get("/metrics").text
     assert 'mcdensity_requests_total{path="/predict",status="200"}' in text
     assert 'path="other",status="404"' in text
