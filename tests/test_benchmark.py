@@ -1,5 +1,6 @@
 """The experiments: store, methods, protocols, tables, export, page."""
 
+import json
 import os
 import sqlite3
 import time
@@ -345,7 +346,7 @@ def test_coverage_has_no_better_side():
 def test_export_and_read_again(tmp_path):
     with Store(tmp_path / "results.db") as store:
         for r in made_up():
-            store.record(r)
+            store.record(r._replace(versions='{"commit": "c0ffee", "numpy": "2.4.6"}'))
         written = export(store, tmp_path / "out", "some command")
     assert {p.name for p in written} == {"density-models.csv", "curves.csv", "manifest.json"}
     again = read_results(tmp_path / "out")
@@ -354,7 +355,10 @@ def test_export_and_read_again(tmp_path):
     assert summarize(again, get_protocol("density-models")).markdown() == before
     curves = {r.cell: r.curves for r in again}
     assert curves == {r.cell: r.curves for r in made_up()}
-    assert '"some command"' in (tmp_path / "out" / "manifest.json").read_text()
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["command"] == "some command"
+    assert manifest["commits"] == ["c0ffee"]
+    assert manifest["versions"] == ['{"numpy": "2.4.6"}']
 
 
 def test_writing_is_whole_or_not_at_all(tmp_path, monkeypatch):

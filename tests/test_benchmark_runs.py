@@ -1,5 +1,6 @@
 """Running the experiments: failures, kills, several processes, the command line."""
 
+import json
 import os
 import random
 import signal
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from mcdensity.benchmark.export import read_results
 from mcdensity.benchmark.protocols import get_protocol
 from mcdensity.benchmark.runner import plan, run
+from mcdensity.benchmark.source import source_commit
 from mcdensity.benchmark.store import Store
 from mcdensity.benchmark.tables import summarize
 
@@ -93,6 +95,7 @@ def test_run_and_resume(folder):
         assert r.fit_seconds > 0
         assert r.peak_mb > 10
         assert "numpy" in r.versions
+        assert json.loads(r.versions)["commit"] == source_commit()
         assert r.parameters.startswith(("NNKCDE", "MarginalBaseline"))
     # A cell of its own gives the same numbers as the same thing done here.
     own = get_protocol("density-models").run("EconDensity", "NNKCDE", 1, True)

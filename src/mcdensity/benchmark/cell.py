@@ -47,7 +47,9 @@ def die_with_parent() -> None:
 
 
 def _versions() -> str:
-    known = {"python": platform.python_version()}
+    from mcdensity.benchmark.source import source_commit
+
+    known = {"commit": source_commit(), "python": platform.python_version()}
     for name in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             known[name] = version(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,12 +52,12 @@ def export(store: Store, folder: Path, command: str = "") -> list[Path]:
                 points = zip(curve["y"], curve["truth"], curve["estimate"], strict=True)
                 curves += [[r.cell.problem, r.cell.method, i, *point] for point in points]
     write_file(folder / _CURVES, _rows_to_csv(curves))
+    versions = [json.loads(v) for v in {r.versions for r in results if r.versions}]
     manifest = {
-        "exported_at_commit": _commit(folder),
-        "uncommitted_changes": bool(_git(folder, "status", "--porcelain", "--", ":/src")),
+        "commits": sorted({v.pop("commit", "unknown") for v in versions}),
         "command": command,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": sorted({r.versions for r in results if r.versions}),
+        "versions": sorted({json.dumps(v) for v in versions}),
         "machines": sorted({r.machine for r in results if r.machine}),
         "seeds": {
             name: sorted({r.cell.seed for r in results if r.cell.protocol == name})
@@ -67,19 +66,6 @@ def export(store: Store, folder: Path, command: str = "") -> list[Path]:
     }
     write_file(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
     return [*written, folder / _CURVES, folder / "manifest.json"]
-
-
-def _commit(folder: Path) -> str:
-    return _git(folder, "rev-parse", "HEAD") or "unknown"
-
-
-def _git(folder: Path, *words: str) -> str:
-    command = ["git", "-C", str(folder), *words]
-    try:
-        out = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return out.stdout.strip()
 
 
 def read_results(path: Path, protocol: str | None = None) -> list[Result]:
