@@ -16,6 +16,7 @@ from mcdensity.benchmark.export import export, read_results
 from mcdensity.benchmark.kinds import KINDS, NotForThisTargetError, run_kind, simulated_kind
 from mcdensity.benchmark.methods import COUNTS, SEVERAL, check_method, list_methods, make_method
 from mcdensity.benchmark.page import build_page
+from mcdensity.benchmark.page.summary import standing
 from mcdensity.benchmark.protocols import PROTOCOLS, get_protocol, run_cell
 from mcdensity.benchmark.runner import plan
 from mcdensity.benchmark.store import FORMAT, Cell, Result, Store
@@ -375,20 +376,43 @@ def test_writing_is_whole_or_not_at_all(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_summary_says_who_is_ahead_and_by_how_much():
+    protocol = get_protocol("uci-splits")
+    numbers = {"Concrete": (-2.0, -2.5, -2.2), "Power": (-3.0, -2.6, -2.4), "Yacht": (1.0, 0.5, 0)}
+    cells = [
+        Result(Cell("uci-splits", problem, method, seed), "done",
+               {"log_likelihood": value + 0.1 * (-1) ** seed}, fit_seconds=seconds)
+        for problem, values in numbers.items()
+        for method, value, seconds in zip(("MCD", "MDN", "NF"), values, (1, 2, 3), strict=True)
+        for seed in range(4)
+    ]  # fmt: skip
+    found = standing(cells, protocol)
+    assert found.gains == pytest.approx({"Concrete": 0.2, "Power": -0.6, "Yacht": 0.5})
+    assert (found.first, found.gain) == (2, "+0.200 nats")
+    [loss] = found.losses
+    assert (loss.problem, loss.method) == ("Power", "NF")
+    assert loss.errors == pytest.approx(0.6 / (0.1 * np.sqrt(2 / 3)))
+    assert (found.next_method, found.seconds) == ("NF", {"MCD": 1.0, "NF": 3.0})
+    text = build_page(cells, ["c0ffee"])
+    assert "<b>2 of 3</b> problems" in text
+    assert "commit c0ffee" in text
+    assert "MC dropout, published" in text  # beside ours, and ranked nowhere
+    assert summarize(cells, protocol).average_ranks().keys() == {"MCD", "MDN", "NF"}
+    # Variants of MCD alone are no others to be ahead of.
+    assert standing([c for c in cells if c.cell.method == "MCD"], protocol) is None
+
+
 QUESTION = """
   const table = document.querySelector("table");
-  const column = () => [...table.tBodies[0].rows].map(r => r.cells[1].dataset.value);
+  const column = () => [...table.tBodies[0].rows].map(r => r.cells[1].dataset.v);
   const names = () => [...table.tBodies[0].rows].map(r => r.cells[0].textContent);
-  const first = names();
   const press = i => table.tHead.rows[0].cells[i].querySelector("button").click();
-  press(1); press(1);
-  const falling = column();
   press(1);
-  const back = names();
-  press(0); press(0);
+  const falling = column();
+  press(0);
   const reversed = names();
   const charts = [...document.querySelectorAll("svg.chart")];
-  return { falling, first, back, reversed, charts: charts.length,
+  return { falling, reversed, charts: charts.length,
     empty: charts.filter(c => c.getBoundingClientRect().height < 20 || !c.children.length).length,
     outside: document.querySelectorAll("[src], link[href^=http], a[href^=http]").length };
 """
@@ -399,8 +423,7 @@ def test_page_in_a_browser(tmp_path, width):
     seen = ask(build_page(made_up()), QUESTION, tmp_path, width)
     values = [float(v) for v in seen["falling"]]
     assert values == sorted(values, reverse=True)
-    assert seen["back"] == seen["first"]
-    assert seen["reversed"] == sorted(seen["first"], reverse=True)
+    assert seen["reversed"] == sorted(get_protocol("density-models").problems, reverse=True)
     assert seen["charts"] == 1 + 2 * 9
     assert seen["empty"] == 0
     assert seen["outside"] == 0

@@ -197,8 +197,8 @@ def bench_page(
 ) -> None:
     """Build the result page: one HTML file that needs no network."""
     from mcdensity._files import write_file
-    from mcdensity.benchmark.export import read_results
+    from mcdensity.benchmark.export import read_commits, read_results
     from mcdensity.benchmark.page import build_page
 
-    write_file(output, build_page(read_results(results)))
+    write_file(output, build_page(read_results(results), read_commits(results)))
     typer.echo(f"Wrote {output}.")

@@ -14,7 +14,7 @@ from mcdensity._files import write_file
 from mcdensity.benchmark.protocols import PROTOCOLS
 from mcdensity.benchmark.store import Cell, Result, Store
 
-__all__ = ["export", "read_results"]
+__all__ = ["export", "read_commits", "read_results"]
 
 _CURVES = "curves.csv"
 _FIRST = ["problem", "method", "seed", "status", "fit_seconds", "predict_seconds", "peak_mb"]
@@ -66,6 +66,14 @@ def export(store: Store, folder: Path, command: str = "") -> list[Path]:
     }
     write_file(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
     return [*written, folder / _CURVES, folder / "manifest.json"]
+
+
+def read_commits(path: Path) -> list[str]:
+    """Return the commits that a folder which `export` wrote names; of a store its results do."""
+    manifest = path / "manifest.json"
+    if not manifest.is_file():
+        return []
+    return list(json.loads(manifest.read_text(encoding="utf-8")).get("commits", []))
 
 
 def read_results(path: Path, protocol: str | None = None) -> list[Result]:

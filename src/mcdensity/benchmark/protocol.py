@@ -24,6 +24,7 @@ class Protocol:
     lower_is_better: bool = True
     decimals: int = 3
     paper: str | None = None
+    published: str | None = None
     columns: dict[str, str] = field(default_factory=dict)
     rows: dict[str, str] = field(default_factory=dict)
     footnotes: tuple[str, ...] = ()
@@ -33,12 +34,8 @@ class Protocol:
 
     def paper_numbers(self) -> dict[tuple[str, str], float]:
         """Numbers of the paper by (problem, method), in our names."""
-        if self.paper is None:
-            return {}
-        text = resources.files("mcdensity.benchmark").joinpath(f"paper/{self.paper}").read_text()
-        table = list(csv.DictReader(text.splitlines()))
         out = {}
-        for row in table:
+        for row in _lines(self.paper):
             if "kl" in row:  # one number per row, of MCD:MLP
                 out[_row_name(row), "MCD:MLP"] = float(row["kl"])
                 continue
@@ -47,6 +44,22 @@ class Protocol:
             for column in columns:
                 out[problem, self.columns.get(column, column)] = float(row[column])
         return out
+
+    def published_numbers(self) -> dict[tuple[str, str], float]:
+        """Numbers that others published, by (problem, their method)."""
+        return {
+            (row["problem"], method): float(value)
+            for row in _lines(self.published)
+            for method, value in row.items()
+            if method != "problem" and value
+        }
+
+
+def _lines(name: str | None) -> list[dict[str, str]]:
+    if name is None:
+        return []
+    text = resources.files("mcdensity.benchmark").joinpath(f"paper/{name}").read_text()
+    return list(csv.DictReader(text.splitlines()))
 
 
 def _row_name(row: dict[str, str]) -> str:

@@ -37,6 +37,12 @@ class Table:
     paper: dict[tuple[str, str], float]
     missing: dict[tuple[str, str], str] = field(default_factory=dict)
     failures: dict[tuple[str, str], int] = field(default_factory=dict)
+    published: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def others(self) -> list[str]:
+        """Methods whose numbers others published; they are shown, and rank nothing."""
+        return list(dict.fromkeys(method for _, method in self.published))
 
     @property
     def lower_is_better(self) -> bool:
@@ -137,8 +143,9 @@ class Table:
     def markdown(self) -> str:
         """Return the table with footnotes; the best of a row is bold, the second underlined."""
         lines = [f"**{self.caption()}.**", ""]
-        lines.append("| | " + " | ".join(self.methods) + " |")
-        lines.append("|---|" + "---|" * len(self.methods))
+        heads = [*self.methods, *(f"{m} (published)" for m in self.others)]
+        lines.append("| | " + " | ".join(heads) + " |")
+        lines.append("|---|" + "---|" * len(heads))
         for problem in self.problems:
             cells = []
             for method in self.methods:
@@ -149,9 +156,12 @@ class Table:
                 if (problem, method) in self.paper:
                     text += f" [{self.paper[problem, method]:g}]"
                 cells.append(text)
+            known = (self.published.get((problem, m)) for m in self.others)
+            cells += ["" if value is None else f"{value:g}" for value in known]
             lines.append(f"| {problem} | " + " | ".join(cells) + " |")
         for name, values, spec in self.footer():
             row = [format(values[m], spec) if m in values else "" for m in self.methods]
+            row += [""] * len(self.others)
             lines.append(f"| {name} | " + " | ".join(row) + " |")
         lines += ["", *(f"- {note}" for note in self.footnotes)]
         return "\n".join(lines) + "\n"
@@ -189,6 +199,8 @@ class Table:
                     note = self.missing.get((p, m), "not run")
                     row = ["", "", 0, self.paper.get((p, m), ""), note]
                 writer.writerow([p, m, self.metric, *row])
+        for (p, m), value in self.published.items():
+            writer.writerow([p, m, self.metric, value, "", "", "", "published"])
         return out.getvalue()
 
 
@@ -232,6 +244,7 @@ def summarize(results: Sequence[Result], protocol: Protocol, metric: str | None 
     problems = [p for p in protocol.problems if p in rows]
     own = name == protocol.metric
     paper = protocol.paper_numbers() if own else {}
+    published = protocol.published_numbers() if own else {}
     return Table(
         protocol,
         name,
@@ -244,4 +257,5 @@ def summarize(results: Sequence[Result], protocol: Protocol, metric: str | None 
         {key: v for key, v in paper.items() if key[1] in methods and key[0] in rows},
         {key: v for key, v in missing.items() if key not in groups},
         failures,
+        {key: v for key, v in published.items() if key[0] in rows},
     )  # fmt: skip

@@ -71,9 +71,13 @@ def boxes(numbers: Sequence[tuple[str, str]]) -> str:
 
 
 def table_of(
-    head: Sequence[str], body: Sequence[Sequence[str | Cell]], *, sortable: bool = True
+    head: Sequence[str],
+    body: Sequence[Sequence[str | Cell]],
+    *,
+    foot: Sequence[Sequence[str | Cell]] = (),
+    sortable: bool = True,
 ) -> str:
-    """Return a table, which can be sorted where it has several rows."""
+    """Return a table, which can be sorted where it has several rows; `foot` stays below."""
     rows = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in body]
     kinds = [
         next((row[j].kind for row in rows if row[j].kind == "text"), "") for j in range(len(head))
@@ -82,14 +86,20 @@ def table_of(
         f'<th scope="col"{_class(kind)}>{html.escape(str(text))}</th>'
         for text, kind in zip(head, kinds, strict=True)
     )
-    lines = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
-    kind = ["sort"] * (sortable and len(rows) > 1) + ["small"] * (len(head) <= _FEW_COLUMNS)
-    inner = f"<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody>"
+    lines = "".join(map(_row, rows))
+    below = f"<tfoot>{''.join(map(_row, foot))}</tfoot>" if foot else ""
+    kind = ["sort"] * (sortable and len(body) > 1) + ["small"] * (len(head) <= _FEW_COLUMNS)
+    inner = f"<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody>{below}"
     # A region that scrolls must be within reach of the keyboard.
     return f'<div class="wide" tabindex="0"><table{_class(" ".join(kind))}>{inner}</table></div>'
 
 
-def _cell(cell: Cell) -> str:
+def _row(row: Sequence[str | Cell]) -> str:
+    return "<tr>" + "".join(map(_cell, row)) + "</tr>"
+
+
+def _cell(cell: str | Cell) -> str:
+    cell = cell if isinstance(cell, Cell) else Cell(cell)
     value = "" if cell.value is None else f' data-v="{cell.value:.9g}"'
     return f"<td{_class(cell.kind)}{value}>{html.escape(cell.text)}{cell.markup}</td>"
 
@@ -110,7 +120,13 @@ def side(*parts: str) -> str:
     return f'<div class="side">{"".join(f"<div>{part}</div>" for part in parts)}</div>'
 
 
-def page(title: str, header: str, body: Sequence[str], links: Sequence[tuple[str, str]]) -> str:
+def page(
+    title: str,
+    header: str,
+    body: Sequence[str],
+    links: Sequence[tuple[str, str]],
+    more_style: str = "",
+) -> str:
     """Return the whole page; `header` and `body` are HTML."""
     folder = resources.files("mcdensity.report")
     style, script, text = (
@@ -123,7 +139,11 @@ def page(title: str, header: str, body: Sequence[str], links: Sequence[tuple[str
         f"<main>{chr(10).join(body)}</main>"
     )
     # The body comes last: what it holds is not searched for marks.
-    for mark, part in (("style", style), ("script", script), ("title", html.escape(title))):
+    for mark, part in (
+        ("style", style + more_style),
+        ("script", script),
+        ("title", html.escape(title)),
+    ):
         text = text.replace(f"<!-- {mark} -->", part)
     return text.replace("<!-- body -->", inner)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Sequence
 from importlib import resources
 
 from mcdensity.benchmark.page.charts import density_panels, dot_chart, line_chart
+from mcdensity.benchmark.page.summary import header, numbers, standing, summary
 from mcdensity.benchmark.protocols import PROTOCOLS, Protocol
 from mcdensity.benchmark.store import Result
 from mcdensity.benchmark.tables import Table, summarize
+from mcdensity.report.page import Cell, page, section, table_of
 
 __all__ = ["build_page"]
 
@@ -19,77 +22,95 @@ _MORE = {
     "real-data": ("log_mass", "crps"),
     "uci-splits": ("log_mass", "crps"),
     "scaling": ("peak_mb", "kl"),
+    "cde39": ("crps",),
+    "frontier": ("cpu_seconds", "crps"),
+    "target-kinds": ("log_likelihood",),
+    "sbi": ("worst",),
+    "joint-data": ("energy_score", "kl"),
 }
 _TIMES = ("timing", "scaling")
+_PLACES = ("", "best", "second")
 
 
-def build_page(results: Sequence[Result]) -> str:
+def build_page(results: Sequence[Result], commits: Sequence[str] = ()) -> str:
     """Return the page as HTML.
 
     Parameters
     ----------
     results : sequence of Result
         Of all protocols; those without results have no section.
+    commits : sequence of str
+        Where the cells ran from; by default what the results say.
     """
-    sections, links = [], []
-    for name, protocol in PROTOCOLS.items():
-        own = [r for r in results if r.cell.protocol == name]
-        if own:
-            links.append(f'<a href="#{name}">{name}</a>')
-            sections.append(_section(protocol, own))
-    if not sections:
+    by_protocol = {
+        name: own for name in PROTOCOLS if (own := [r for r in results if r.cell.protocol == name])
+    }
+    if not by_protocol:
         raise ValueError("There are no results to show; run `mcdensity bench run` first.")
+    found = [standing(own, PROTOCOLS[name]) for name, own in by_protocol.items()]
+    standings = [s for s in found if s is not None]
+    known = {json.loads(r.versions).get("commit") for r in results if r.versions}
+    answer = [numbers(standings), *summary(standings)] if standings else []
+    links = [("summary", "Summary")] if standings else []
+    if any(s.losses for s in standings):
+        links.append(("behind", "Where others are ahead"))
+    links += [(name, name) for name in by_protocol]
+    body = [_section(PROTOCOLS[name], own) for name, own in by_protocol.items()]
     here = resources.files("mcdensity.benchmark.page")
-    template = here.joinpath("template.html").read_text(encoding="utf-8")
-    return template.replace("<!-- links -->", " ".join(links)).replace(
-        "<!-- sections -->", "\n".join(sections)
-    )
+    style = here.joinpath("style.css").read_text(encoding="utf-8")
+    top = header(standings, list(commits) or sorted(known - {None}))
+    return page("mcdensity: results", top, [*answer, *body], links, style)
 
 
 def _section(protocol: Protocol, results: list[Result]) -> str:
     table = summarize(results, protocol)
-    parts = [f'<section id="{protocol.name}"><h2>{html.escape(protocol.title)}</h2>', _html(table)]
-    if protocol.name in _TIMES:
-        parts.append(line_chart(table, "rows", table.metric))
-    else:
-        parts.append(dot_chart(table))
+    timed = protocol.name in _TIMES
+    parts = [_html(table), line_chart(table, "rows", table.metric) if timed else dot_chart(table)]
     if table.footnotes:
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.footnotes)
         parts.append(f'<ul class="notes">{notes}</ul>')
     for metric in _MORE.get(protocol.name, ()):
         if any(metric in r.metrics for r in results) or metric == "peak_mb":
-            more = summarize(results, protocol, metric)
-            parts.append(f"<details><summary>{metric}</summary>{_html(more)}</details>")
+            more = _html(summarize(results, protocol, metric))
+            parts.append(f"<details><summary>{metric}</summary>{more}</details>")
     curves = {
         (r.cell.problem, r.cell.method): r.curves for r in results if r.curves and not r.cell.seed
     }
     if curves and protocol.name == "density-models":
         parts.append("<h3>True and estimated densities of two test rows, seed 0</h3>")
         parts.append(density_panels(protocol, curves))
-    return "\n".join([*parts, "</section>"])
+    words = table.caption("below it").removeprefix(f"{protocol.title}: ")
+    return section(protocol.name, protocol.title, f"{protocol.name}: {words}.", *parts)
 
 
 def _html(table: Table) -> str:
-    head = "".join(f'<th scope="col"><button>{html.escape(m)}</button></th>' for m in table.methods)
-    rows = []
-    for problem in table.problems:
-        cells = []
-        for method in table.methods:
-            key = problem, method
-            text = html.escape(table.text(problem, method))
-            place = ("", " class=best", " class=second")[table.place(problem, method)]
-            value = f' data-value="{table.mean[key]:.8g}"' if key in table.mean else ""
-            paper = f"<small>{table.paper[key]:g}</small>" if key in table.paper else ""
-            cells.append(f"<td{place}{value}>{text}{paper}</td>")
-        rows.append(f'<tr><th scope="row">{html.escape(problem)}</th>{"".join(cells)}</tr>')
-    foot = []
-    for name, values, spec in table.footer():
-        own = "".join(
-            f"<td>{format(values[m], spec) if m in values else ''}</td>" for m in table.methods
-        )
-        foot.append(f'<tr><th scope="row">{html.escape(name)}</th>{own}</tr>')
-    return (
-        f'<p class="caption">{html.escape(table.caption("below it"))}.</p><div class="wide"><table>'
-        f'<thead><tr><th scope="col"><button>problem</button></th>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody><tfoot>{''.join(foot)}</tfoot></table></div>"
-    )
+    head = ["problem", *table.methods, *(f"{m}, published" for m in table.others)]
+    rows = [
+        [
+            Cell(problem),
+            *(_own(table, problem, method) for method in table.methods),
+            *(_published(table, problem, method) for method in table.others),
+        ]
+        for problem in table.problems
+    ]
+    foot = [
+        [
+            Cell(name),
+            *(Cell(format(values[m], spec) if m in values else "") for m in table.methods),
+            *(Cell() for _ in table.others),
+        ]
+        for name, values, spec in table.footer()
+    ]
+    return table_of(head, rows, foot=foot)
+
+
+def _own(table: Table, problem: str, method: str) -> Cell:
+    key = problem, method
+    paper = f"<small>paper {table.paper[key]:g}</small>" if key in table.paper else ""
+    kind = _PLACES[table.place(problem, method)]
+    return Cell(table.text(problem, method), table.mean.get(key), kind, paper)
+
+
+def _published(table: Table, problem: str, method: str) -> Cell:
+    value = table.published.get((problem, method))
+    return Cell() if value is None else Cell(f"{value:g}", value, "published")

@@ -12,8 +12,9 @@ from mcdensity.benchmark.tables import Table
 
 __all__ = ["density_panels", "dot_chart", "line_chart"]
 
-# Okabe and Ito: told apart with any colour vision. MCD is always the first.
-_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
+# Colours are classes of the page's style, once for light and once for dark windows. MCD is always
+# the first.
+_COLORS = tuple(f"k{i}" for i in range(8))
 # The densities of these are drawn: more lines in a small panel could not be told apart.
 _DRAWN = ("MCD:MLP", "MDN", "NF", "NNKCDE")
 _MARKS = ("circle", "square", "triangle", "diamond")
@@ -46,7 +47,7 @@ def _mark(kind: str, x: float, y: float, color: str, title: str) -> str:
         "triangle": f'<path d="M{x:.1f},{y - 5:.1f}l5,9h-10z"/>',
         "diamond": f'<path d="M{x:.1f},{y - 5.5:.1f}l5.5,5.5-5.5,5.5-5.5-5.5z"/>',
     }[kind]
-    return f'<g fill="{color}"><title>{html.escape(title)}</title>{shape}</g>'
+    return f'<g class="key {color}"><title>{html.escape(title)}</title>{shape}</g>'
 
 
 def _style(protocol: Protocol, method: str) -> tuple[str, str]:
@@ -61,7 +62,7 @@ def _legend(protocol: Protocol, names: Iterable[str]) -> str:
     for name in names:
         color, mark = _style(protocol, name)
         items.append(
-            f'<span><svg width="14" height="14">{_mark(mark, 7, 7, color, name)}</svg>'
+            f'<span><svg viewBox="0 0 14 14">{_mark(mark, 7, 7, color, name)}</svg>'
             f"{html.escape(name)}</span>"
         )
     return f'<p class="legend">{"".join(items)}</p>'
@@ -131,7 +132,7 @@ def line_chart(table: Table, across: str, up: str) -> str:
     for method in methods:
         color, mark = _style(table.protocol, method)
         path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points[method])
-        parts.append(f'<polyline points="{path}" stroke="{color}" fill="none"/>')
+        parts.append(f'<polyline points="{path}" class="{color}"/>')
         for a, b in points[method]:
             parts.append(_mark(mark, x(a), y(b), color, f"{method}, {a:g}: {b:.4g}"))
     return _figure(f"{up} by {across}", width, height, parts) + _legend(table.protocol, methods)
@@ -152,7 +153,8 @@ def density_panels(protocol: Protocol, curves: dict[tuple[str, str], Any]) -> st
         panels.append(
             f"<figure><figcaption>{html.escape(problem)}</figcaption>{''.join(pictures)}</figure>"
         )
-    truth = '<span><i class="truth"></i>truth</span>'
+    box = '<rect class="truth" x="1" y="2" width="12" height="10"/>'
+    truth = f"<span><svg viewBox='0 0 14 14'>{box}</svg>truth</span>"
     legend = _legend(protocol, drawn).replace('<p class="legend">', f'<p class="legend">{truth}')
     return legend + f'<div class="panels">{"".join(panels)}</div>'
 
@@ -176,7 +178,7 @@ def _density(protocol: Protocol, problem: str, curves: list[tuple[str, Any]]) ->
     for method, curve in curves:
         color = _style(protocol, method)[0]
         parts.append(
-            f'<polyline points="{path(curve["estimate"])}" stroke="{color}" fill="none">'
+            f'<polyline points="{path(curve["estimate"])}" class="{color}">'
             f"<title>{html.escape(method)}</title></polyline>"
         )
     parts += [
