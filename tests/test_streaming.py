@@ -6,12 +6,14 @@ import pytest
 from scipy import stats
 
 from mcdensity import MCD, TableEstimator, fit_files, load, save
+from mcdensity.experts.base import FitReport
 from mcdensity.streaming import training
+from mcdensity.streaming.leaves import leaves_of
 from mcdensity.streaming.rows import Layout
 from mcdensity.streaming.shuffle import ShuffledRows
 from mcdensity.streaming.sketch import FrequentValues, QuantileSketch, Sketch
 from mcdensity.streaming.sources import SourceError, open_source, parse_memory
-from mcdensity.streaming.training import Budget, Preparer
+from mcdensity.streaming.training import Budget, Preparer, take_over
 
 LINE = {"target": "continuous", "support": (None, None)}
 
@@ -449,6 +451,32 @@ def test_a_cluster_learns_the_law(folder, small, client, monkeypatch):
     np.testing.assert_allclose(
         one.predict_quantiles(new[:20]), two.predict_quantiles(new[:20]), rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("name", ["auto", "mixture"])
+def test_shards_that_gain_nothing_are_dropped(name, monkeypatch):
+    """Where enough rows are held out, a pool of fewer networks that is about as good is taken."""
+    monkeypatch.setattr("mcdensity.portfolio._NEGLIGIBLE_SHARE", 1.0)
+    tables = [draw(600, seed)[0][["x", "y"]].to_numpy() for seed in range(4)]
+    few = {"portfolio": ["mixture"], "negligible": 1.0} if name == "auto" else {}
+    models = [
+        MCD("mixture" if i else name, discriminator_params={} if i else few, effort="fast",
+            random_state=i, **LINE).fit(table[:, :1], table[:, 1])
+        for i, table in enumerate(tables[:3])
+    ]  # fmt: skip
+    [leaf] = leaves_of(models[0])
+    rows = tables[3][:, :1], tables[3][:, 1:]
+    data = leaf.data(*rows, None, leaf.law_of_y(*rows), random_state=np.random.default_rng(0))
+    found = {}
+    for i, model in enumerate(models[1:]):
+        network = model.discriminator_
+        report = FitReport.of(network.condition(data.X), data, np.arange(len(data)))
+        found[f"mixture {i + 1}"] = network, report
+    take_over(models[0], data, found)
+    portfolio = models[0].discriminator_
+    assert len(portfolio.scores_) == (4 if name == "auto" else 3)  # with that of the pool
+    assert len(portfolio.experts_) < len(portfolio.scores_) - 1
+    assert np.isfinite(models[0].score(rows[0], rows[1][:, 0]))
 
 
 def test_a_cluster_that_is_gone_is_said(folder):

@@ -362,7 +362,8 @@ class Portfolio(Expert):
 
     def _size(self, names: list[str]) -> int:
         """How many experts are not simple ones."""
-        return sum(not self._new(name).quick for name in names)
+        own = (self._experts[name] for name in names)
+        return sum(not getattr(expert, "expert", expert).quick for expert in own)
 
     def _pooled(self, names: list[str], data: TrainingData) -> tuple[list[str], Array, Array]:
         """Choose exponents; return the experts that have enough, these, and the rows' gains."""
