@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 test test-all docs: export OMP_NUM_THREADS ?= 1
 JOBS ?= $(shell n=$$(( $$(nproc) / $${OMP_NUM_THREADS:-1} )); echo $$(( n < 1 ? 1 : n > 2 ? 2 : n )))
 
-.PHONY: demo explorer docs test test-all lint format clean
+.PHONY: demo explorer map docs build test test-all lint format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -22,6 +22,10 @@ demo: $(STAMP)
 explorer: demo
 	cp demo/explore.html docs/_static/explorer.html
 	$(BIN)/python docs/explorer_pictures.py
+
+# The picture of who imports whom, in docs/images.
+map:
+	$(PYTHON) docs/import_map.py
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -n -q docs docs/_build/html
@@ -42,5 +46,9 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# A wheel and a source distribution in dist/.
+build: $(STAMP)
+	$(BIN)/python -m build
+
 clean:
-	rm -rf .venv demo docs/_build docs/gallery docs/api .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv demo dist docs/_build docs/gallery docs/api .mypy_cache .pytest_cache .ruff_cache

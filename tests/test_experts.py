@@ -1,14 +1,10 @@
-"""Experts: the registry, conditioning once, holding out, the layers of the package."""
-
-import ast
-from pathlib import Path
+"""Experts: the registry, conditioning once, holding out."""
 
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn.neighbors import NearestNeighbors
 
-import mcdensity
 from mcdensity import MCD, load, save
 from mcdensity.data import Folds, TrainingData
 from mcdensity.experts import (
@@ -291,50 +287,6 @@ def test_batches_are_all_rows_once():
     batches = list(training_data(23).batches(5))
     assert [len(b) for b in batches] == [5, 5, 5, 5, 3]
     np.testing.assert_array_equal(np.sort(np.concatenate(batches)), np.arange(23))
-
-
-# Layers.
-
-
-SOURCE = Path(mcdensity.__file__).parent
-# Who must not import whom, directly.
-FORBIDDEN = {
-    "distribution": ("estimator", "experts", "mcd", "portfolio", "data", "contrast", "networks"),
-    "contrast": ("torch", "networks", "experts", "estimator"),
-    "portfolio": ("torch", "networks", "estimator", "mcd"),
-    "target": ("experts", "networks", "estimator", "torch"),
-    "data": ("experts", "networks", "estimator", "torch"),
-    "marginals": ("experts", "networks", "estimator", "data"),
-    "experts": ("estimator", "mcd", "portfolio", "baselines"),
-    "networks": ("estimator", "mcd", "portfolio", "experts", "baselines"),
-    "estimator": ("mcd", "portfolio", "baselines", "experts"),
-}
-
-
-def imported(path):
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-    return {n.removeprefix("mcdensity.").split(".")[0] for n in names}
-
-
-@pytest.mark.parametrize("layer", FORBIDDEN)
-def test_imports_point_one_way(layer):
-    folder = SOURCE / layer
-    files = list(folder.rglob("*.py")) if folder.is_dir() else [SOURCE / f"{layer}.py"]
-    assert files
-    for path in files:
-        assert not imported(path) & set(FORBIDDEN[layer]), path
-
-
-def test_the_package_knows_nothing_of_the_benchmark():
-    for path in SOURCE.rglob("*.py"):
-        parts = path.relative_to(SOURCE).parts
-        if parts[0] not in ("benchmark", "cli"):
-            assert "benchmark" not in imported(path), path
 
 
 def test_experts_declare_themselves_without_torch():

@@ -7,7 +7,7 @@ neither torch nor scikit-learn.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from mcdensity.contrast import ContrastSet, build_contrast, stack_targets
