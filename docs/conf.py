@@ -25,7 +25,8 @@ exclude_patterns = ["_build", "_templates"]
 # Single backticks in docstrings name objects; a name without a module is often a parameter, and
 # is shown as code where it is no link.
 default_role = "py:obj"
-nitpick_ignore_regex = [("py:obj", r"[^.]+|(sklearn|scipy|pickle|joblib|torch)\..*")]
+# Docstrings that come from skpro name its own methods as "self....".
+nitpick_ignore_regex = [("py:obj", r"[^.]+|(sklearn|scipy|pickle|joblib|torch|self)\..*")]
 
 autosummary_generate = True
 autodoc_typehints = "none"
