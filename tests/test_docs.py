@@ -20,7 +20,12 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.rst"), *DOCS.glob("howto/*.rst")])
 # Pages whose Python blocks make the files that their commands need; they are run in order.
-WITH_FILES = {"tutorial.rst", "howto/tables.rst", "howto/several-targets.rst", "howto/large-data.rst"}
+WITH_FILES = {
+    "tutorial.rst",
+    "howto/tables.rst",
+    "howto/several-targets.rst",
+    "howto/large-data.rst",
+}
 # Pages without code of their own.
 WITHOUT_CODE = {"api.rst", "howto/index.rst"}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
