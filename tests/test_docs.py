@@ -164,8 +164,8 @@ def test_pages_can_be_followed(path, tmp_path, monkeypatch):
             exec(compile(block, str(path), "exec"), {})
             continue
         for words, _ in commands_of(block):
-            # Servers do not end, and experiments take hours: other tests run these.
-            if words[0] == "mcdensity" and words[1] != "serve" and "--seeds" not in words:
+            # Servers do not end; other tests run these.
+            if words[0] == "mcdensity" and words[1] != "serve":
                 result = invoke(app, words[1:], catch_exceptions=False)
                 assert result.exit_code == 0, (words, result.output)
 
