@@ -39,7 +39,7 @@ def data(n: int, seed: int = 0) -> tuple[Any, Any]:
 def fit() -> None:
     MCD(random_state=0, n_jobs=1).fit(*data(60))
     print(f"{'rows':>7} {'normal':>8} {'fast':>8}   CPU seconds of one thread")
-    for n in (200, 1000, 5000, 20_000, 50_000):
+    for n in (200, 1000, 5000, 10_000, 20_000, 50_000, 100_000):
         seconds = []
         for effort in ("normal", "fast"):
             start = time.process_time()
@@ -51,7 +51,7 @@ def fit() -> None:
 def cores() -> None:
     MCD(random_state=0).fit(*data(1000))  # processes are started once
     print(f"{'rows':>7} {'one':>8} {'two':>8} {'ratio':>6}   seconds")
-    for n in (1000, 5000, 20_000):
+    for n in (200, 1000, 5000, 10_000, 20_000, 100_000):
         seconds = []
         for jobs in (1, 2):
             start = time.perf_counter()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import mcdensity
 
-sys.path.insert(0, str(Path(__file__).parent))  # for gallery_arguments
+sys.path.insert(0, str(Path(__file__).parent))  # for mathml and gallery_arguments
 
 project = "mcdensity"
 author = "the mcdensity developers"
@@ -15,7 +15,7 @@ version = release = mcdensity.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
+    "mathml",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
 ]
@@ -25,7 +25,8 @@ exclude_patterns = ["_build", "_templates"]
 # Single backticks in docstrings name objects; a name without a module is often a parameter, and
 # is shown as code where it is no link.
 default_role = "py:obj"
-nitpick_ignore_regex = [("py:obj", r"[^.]+|(sklearn|scipy|pickle|joblib|torch)\..*")]
+# Docstrings that come from skpro name its own methods as "self....".
+nitpick_ignore_regex = [("py:obj", r"[^.]+|(sklearn|scipy|pickle|joblib|torch|self)\..*")]
 
 autosummary_generate = True
 autodoc_typehints = "none"
@@ -44,6 +45,7 @@ sphinx_gallery_conf = {
 }
 
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_title = f"mcdensity {version}"
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]

@@ -1,7 +1,9 @@
 """What the documentation shows works, and its links lead somewhere."""
 
+import ast
 import doctest
 import importlib
+import inspect
 import os
 import re
 import shlex
@@ -17,6 +19,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.rst"), *DOCS.glob("howto/*.rst")])
+# Pages whose Python blocks make the files that their commands need; they are run in order.
+WITH_FILES = {
+    "tutorial.rst",
+    "howto/tables.rst",
+    "howto/several-targets.rst",
+    "howto/large-data.rst",
+}
 # Pages without code of their own.
 WITHOUT_CODE = {"api.rst", "howto/index.rst"}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -26,11 +35,11 @@ def name_of(path):
     return path.relative_to(DOCS).as_posix()
 
 
-def literal_blocks(path, language):
-    """Return the contents of the code blocks of a language."""
+def literal_blocks(path, *languages):
+    """Return the contents of the code blocks of some languages, in their order."""
     blocks, lines = [], path.read_text().splitlines()
     for i, line in enumerate(lines):
-        if line.strip() == f".. code-block:: {language}":
+        if line.strip() in {f".. code-block:: {language}" for language in languages}:
             block = []
             for text in lines[i + 2 :]:
                 if text and not text.startswith("   "):
@@ -44,12 +53,19 @@ def commands(path):
     """Return each `$ mcdensity` line of a page with the output that is shown below it."""
     out = []
     for block in literal_blocks(path, "console"):
-        for line in block.replace("\\\n", " ").splitlines():
-            if line.startswith("$ "):
-                out.append((shlex.split(line[2:], comments=True), []))
-            elif line.strip():
-                out[-1][1].append(line)
+        out += commands_of(block)
     return [(words[1:], shown) for words, shown in out if words[0] == "mcdensity"]
+
+
+def commands_of(block):
+    out = []
+    for line in block.replace("\\\n", " ").splitlines():
+        if line.startswith("$ "):
+            words = [] if line.startswith("$ curl") else shlex.split(line[2:], comments=True)
+            out.append((words or ["curl"], []))
+        elif line.strip():
+            out[-1][1].append(line)
+    return out
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
@@ -60,8 +76,14 @@ def test_examples_run(path, tmp_path, monkeypatch):
         pytest.importorskip("pandas")
     if "load(" in text:
         pytest.importorskip("skops")
-    if "mcdensity.skpro" in text:
-        pytest.importorskip("skpro")
+    for name, library in (
+        ("mcdensity.skpro", "skpro"),
+        ("matplotlib", "matplotlib"),
+        ("mcdensity.serve", "fastapi"),
+        ("mcdensity.exporting", "onnx"),
+    ):
+        if f"import {name}" in text or f"from {name}" in text:
+            pytest.importorskip(library)
     result = doctest.testfile(
         str(path), module_relative=False, optionflags=OPTIONS, encoding="utf-8"
     )
@@ -71,9 +93,9 @@ def test_examples_run(path, tmp_path, monkeypatch):
 
 
 def test_all_python_is_run():
-    """Python that is no doctest is run by the test below, and by no other."""
+    """Python that is no doctest makes files for commands; the tests below run it."""
     found = {name_of(p): literal_blocks(p, "python") for p in PAGES}
-    assert {name for name, blocks in found.items() if blocks} == {"tutorial.rst"}
+    assert {name for name, blocks in found.items() if blocks} == WITH_FILES
     assert not any("+SKIP" in p.read_text() or ".. code::" in p.read_text() for p in PAGES)
 
 
@@ -113,9 +135,39 @@ def test_commands_of_the_tutorial(tmp_path, monkeypatch):
     assert 0.8 < inside.mean() < 0.99
     assert "rent: report" in Path("report.html").read_text()
 
-    shutil.copy("rents.mcd", "model.mcd")
-    shutil.copy("rents-held-out.csv", "held-out.csv")
+    # What `mcdensity demo` would have written.
+    Path("demo").mkdir()
+    shutil.copy("rents.mcd", "demo/model.mcd")
+    shutil.copy("rents-held-out.csv", "demo/model-held-out.csv")
     assert run(DOCS / "howto/calibration.rst") == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", [p for p in PAGES if len(commands(p)) and name_of(p) != "tutorial.rst"], ids=name_of
+)
+def test_pages_can_be_followed(path, tmp_path, monkeypatch):
+    """Each page with commands, from top to bottom, in an empty folder."""
+    pytest.importorskip("skops")
+    pytest.importorskip("matplotlib")
+    testing = pytest.importorskip("typer.testing")
+    from mcdensity.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    invoke = testing.CliRunner().invoke
+    if name_of(path) != "benchmarks.rst" and "$ mcdensity demo" not in path.read_text():
+        assert name_of(path) in WITH_FILES | {"howto/compare.rst", "howto/calibration.rst"}
+    if name_of(path) == "howto/calibration.rst":
+        assert invoke(app, ["demo"], catch_exceptions=False).exit_code == 0
+    for block in literal_blocks(path, "python", "console"):
+        if not block.startswith("$ "):
+            exec(compile(block, str(path), "exec"), {})
+            continue
+        for words, _ in commands_of(block):
+            # Servers do not end; other tests run these.
+            if words[0] == "mcdensity" and words[1] != "serve":
+                result = invoke(app, words[1:], catch_exceptions=False)
+                assert result.exit_code == 0, (words, result.output)
 
 
 def test_commands_are_spelt_right():
@@ -144,9 +196,9 @@ def test_pages_are_in_a_toctree():
     listed = {"index"}
     for path in PAGES:
         for block in re.findall(r"\.\. toctree::\n((?:   .*\n|\n)+)", path.read_text() + "\n"):
-            for line in block.split():
-                if not line.startswith(":"):
-                    listed.add(os.path.normpath(Path(name_of(path)).parent / line))
+            for line in block.splitlines():
+                if line.strip() and not line.strip().startswith(":"):
+                    listed.add(os.path.normpath(Path(name_of(path)).parent / line.strip()))
     expected = {name_of(p).removesuffix(".rst") for p in PAGES}
     assert expected | {"gallery/index"} == listed
 
@@ -205,6 +257,47 @@ def test_public_names_are_in_the_reference():
     for module in modules:
         public = {n for n in module.__all__ if not n.isupper() or callable(getattr(module, n))}
         assert public <= last, (module.__name__, public - last)
+
+
+def names_in_use():
+    """Return all names that the code of the pages uses."""
+    found = set()
+    for path in PAGES:
+        for example in doctest.DocTestParser().get_examples(path.read_text()):
+            for node in ast.walk(ast.parse(example.source)):
+                if isinstance(node, ast.Name):
+                    found.add(node.id)
+                elif isinstance(node, ast.Attribute):
+                    found.add(node.attr)
+                elif isinstance(node, ast.alias):
+                    found.add(node.name.split(".")[-1])
+    return found
+
+
+def own_docstring(item):
+    """Return what a class or function says itself, and not what it inherits."""
+    return (vars(item).get("__doc__") if inspect.isclass(item) else item.__doc__) or ""
+
+
+def test_every_public_name_has_an_example():
+    """In its own docstring, whose examples pytest runs, or in the doctests of a page."""
+    pytest.importorskip("fastapi")
+    pytest.importorskip("skpro")
+    import mcdensity
+
+    listed = re.findall(r"^   ([\w.]+)$", (DOCS / "api.rst").read_text(), re.M)
+    names = {*listed, *mcdensity.__all__}
+    assert len(names) > 140
+    in_use = names_in_use()
+    without = []
+    for name in sorted(names):
+        assert exists(f"mcdensity.{name}")  # imports its module
+        item = mcdensity
+        for part in name.split("."):
+            item = getattr(item, part)
+        if ">>> " not in own_docstring(item) and name.split(".")[-1] not in in_use:
+            without.append(name)
+    assert without == []
 
 
 class Links(HTMLParser):

@@ -20,7 +20,14 @@ _READERS = {".csv": ",", ".tsv": "\t", ".parquet": None, ".pq": None}
 
 
 def nearest(name: str, known: Iterable[Any]) -> str:
-    """Return " (did you mean 'x'?)" where one of the known names is like this one, else ""."""
+    """Return " (did you mean 'x'?)" where one of the known names is like this one, else "".
+
+    Examples
+    --------
+    >>> from mcdensity.tables import nearest
+    >>> nearest("prise", ["price", "size"])
+    " (did you mean 'price'?)"
+    """
     names = {str(n).lower(): str(n) for n in known}
     found = difflib.get_close_matches(str(name).lower(), names, n=1)
     return f" (did you mean {names[found[0]]!r}?)" if found else ""

@@ -67,6 +67,13 @@ class ContrastSet:
         The achieved share of joint pairs, as a ratio of weights.
     construction : int
         Which of the paper's constructions this is, 1 to 5.
+
+    Examples
+    --------
+    >>> from mcdensity import build_contrast
+    >>> pairs = build_contrast([[1.0], [2.0], [3.0]], [1.0, 2.0, 3.0], ratio=0.5, random_state=0)
+    >>> pairs.label.sum(), (pairs.x_index == pairs.y_index).sum()  # joint pairs keep their row
+    (np.int64(3), np.int64(3))
     """
 
     x_pool: NDArray[np.float64]

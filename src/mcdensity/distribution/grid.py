@@ -57,6 +57,14 @@ class GridDistribution(ConditionalDistribution):
         The reference distribution.
     loc, scale : float
         The distributions are those of ``loc + scale * y``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mcdensity.distribution import GridDistribution
+    >>> knots = np.linspace(-5, 5, 1001)[None]
+    >>> GridDistribution(knots, -0.5 * knots**2).ppf(0.975).round(2)  # a normal law
+    array([1.96])
     """
 
     def __init__(

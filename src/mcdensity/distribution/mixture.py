@@ -49,6 +49,13 @@ class GaussianMixtureDistribution(ConditionalDistribution):
     weights, means, scales : ndarray of shape (n, K)
         Or of shapes that broadcast to it: means and scales that the rows share are best given with
         shape (1, K). Weights are scaled to sum to one in each row.
+
+    Examples
+    --------
+    >>> from mcdensity.distribution import GaussianMixtureDistribution
+    >>> law = GaussianMixtureDistribution([[0.5, 0.5]], [[-2, 2]], [[1, 1]])
+    >>> law.mean(), law.std().round(2)
+    (array([0.]), array([2.24]))
     """
 
     def __init__(self, weights: Array, means: Array, scales: Array) -> None:

@@ -32,6 +32,15 @@ class ConditionalDistribution(Distribution):
     - shape (n, m): m points per row; the result has shape (n, m);
     - ``pdf_grid``, ``cdf_grid`` and ``ppf_grid`` take m points that all rows share, shape (m,),
       and return shape (n, m).
+
+    Examples
+    --------
+    >>> from mcdensity import MCD
+    >>> from mcdensity.simulators import get_simulator
+    >>> X, y = get_simulator("LinearGauss").sample(300, random_state=0)
+    >>> law = MCD("quadratic", random_state=0).fit(X, y).predict_distribution(X[:3])
+    >>> law.sf(0.0).shape, law.interval(0.9).shape, law.sample(5, random_state=0).shape
+    ((3,), (3, 2), (3, 5))
     """
 
     # What a subclass must implement.

@@ -84,12 +84,26 @@ def _entries() -> dict[str, _Entry]:
 
 
 def list_experts() -> list[str]:
-    """Return the names that ``MCD(discriminator=...)`` understands."""
+    """Return the names that ``MCD(discriminator=...)`` understands.
+
+    Examples
+    --------
+    >>> from mcdensity.experts import list_experts
+    >>> "quadratic" in list_experts()
+    True
+    """
     return sorted(_entries())
 
 
 def portfolio_names() -> list[str]:
-    """Return the names that the automatic portfolio tries, in their order."""
+    """Return the names that the automatic portfolio tries, in their order.
+
+    Examples
+    --------
+    >>> from mcdensity.experts import portfolio_names
+    >>> "mixture" in portfolio_names()
+    True
+    """
     ranked = [(e.portfolio, name) for name, e in _entries().items() if e.portfolio is not None]
     return [name for _, name in sorted(ranked)]
 

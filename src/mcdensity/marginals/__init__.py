@@ -23,7 +23,14 @@ _REGISTRY: dict[str, type[Marginal]] = {
 
 
 def list_marginals() -> list[str]:
-    """Return the names that ``MCD(marginal=...)`` understands."""
+    """Return the names that ``MCD(marginal=...)`` understands.
+
+    Examples
+    --------
+    >>> from mcdensity.marginals import list_marginals
+    >>> list_marginals()
+    ['adaptive', 'kde', 'tailed']
+    """
     return sorted(_REGISTRY)
 
 

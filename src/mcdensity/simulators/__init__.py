@@ -37,7 +37,14 @@ _REGISTRY: dict[str, type[Simulator]] = {
 
 
 def list_simulators() -> list[str]:
-    """Return the names that `get_simulator` understands: the paper's nine, then the toy sets."""
+    """Return the names that `get_simulator` understands: the paper's nine, then the toy sets.
+
+    Examples
+    --------
+    >>> from mcdensity.simulators import list_simulators
+    >>> "EconDensity" in list_simulators()
+    True
+    """
     return list(_REGISTRY)
 
 

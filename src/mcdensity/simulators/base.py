@@ -123,6 +123,14 @@ class Oracle(ConditionalEstimator):
     Parameters
     ----------
     simulator : Simulator
+
+    Examples
+    --------
+    >>> from mcdensity.simulators import get_simulator
+    >>> simulator = get_simulator("LinearGauss")
+    >>> X, y = simulator.sample(100, random_state=0)
+    >>> simulator.oracle().fit(X, y).predict_interval(X[:2], 0.9).shape
+    (2, 2)
     """
 
     def __init__(self, simulator: Simulator) -> None:

@@ -55,6 +55,14 @@ class QuadraticDiscriminator(RatioExpert):
     Attributes
     ----------
     learner_ : LogisticRegression
+
+    Examples
+    --------
+    >>> from mcdensity import MCD
+    >>> from mcdensity.simulators import get_simulator
+    >>> X, y = get_simulator("LinearGauss").sample(200, random_state=0)
+    >>> MCD("quadratic", discriminator_params={"C": 0.1}).fit(X, y).discriminator_
+    QuadraticDiscriminator(C=0.1)
     """
 
     smooth: ClassVar[bool] = True
