@@ -24,6 +24,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from mcdensity import __version__
 from mcdensity._codec import ModelFileError, Reader, Writer, check_archive, read_member, try_out
 from mcdensity._files import write_file
 from mcdensity._known import storable
@@ -90,7 +91,7 @@ def save(
         "target": describe(estimator) if hasattr(estimator, "target_kind_") else None,
         "n_features": int(estimator.n_features_in_),
         "feature_names": [str(n) for n in getattr(estimator, "feature_names_in_", [])],
-        "versions": {"mcdensity": _version("mcdensity"), "python": platform.python_version()}
+        "versions": {"mcdensity": __version__, "python": platform.python_version()}
         | {name: _version(name) for name in _LIBRARIES if _version(name)},
         "members": {
             name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
@@ -265,7 +266,7 @@ def _migrated(head: dict[str, Any], path: Path) -> dict[str, Any]:
     if written > FORMAT:
         raise ModelFileError(
             f"it has format {written} (written by mcdensity {made_by}); this version, "
-            f"{_version('mcdensity')}, reads formats up to {FORMAT}. Update mcdensity."
+            f"{__version__}, reads formats up to {FORMAT}. Update mcdensity."
         )
     for step in range(written, FORMAT):
         if step not in _MIGRATIONS:
