@@ -234,9 +234,10 @@ def calibrate(model: Any, X: Array, y: Array, weight: Array | None, extra: dict[
     if hasattr(model, "parts_"):
         return  # they have been corrected
     levels = model.discriminator_.__dict__.pop("held_out_levels_", None)
+    pooled = levels is not None
     if levels is None:
         levels = _crossfitted(model, X, y, weight, extra)
-    found = None if levels is None else learn_levels(*levels)
+    found = None if levels is None else learn_levels(*levels, pooled=pooled)
     if found is not None:
         model.calibration_ = found
 
