@@ -205,6 +205,113 @@ def test_calibrate_takes_atoms():
     assert model.score(X[500:], y[500:]) > plain.score(X[500:], y[500:]) - 0.02
 
 
+def grouped(n, seed):
+    """Outcomes of two groups: too wide a law for "calm", too low a one for "high"."""
+    rng = np.random.default_rng(seed)
+    X, group = rng.normal(size=(n, 2)), rng.choice(["calm", "high"], size=n)
+    calm, high = 0.4 * rng.normal(size=n), 0.8 + rng.normal(size=n)
+    return X, X[:, 0] + np.where(group == "calm", calm, high), group
+
+
+def test_groups_are_corrected_by_maps_of_their_own(tmp_path):
+    X, y = sample(300)
+    model = MCD("quadratic", random_state=0).fit(X, y)
+    X, y, group = grouped(1000, 1)
+    model.recalibrate(X, y, groups=group)
+    X, y, group = grouped(3000, 2)
+
+    def distances(law):
+        return {
+            name: stats.kstest(law.cdf(y)[group == name], "uniform").statistic
+            for name in ("calm", "high")
+        }
+
+    common, law = model.predict_distribution(X), model.predict_distribution(X, groups=group)
+    before, after = distances(common), distances(law)
+    assert all(before[name] > 0.1 and after[name] < 0.06 for name in before)
+    assert law.logpdf(y).mean() > common.logpdf(y).mean() + 0.1
+    # Quantiles, densities and draws are those of one law.
+    some = law[:40]
+    quantiles = some.ppf_grid(np.linspace(0.02, 0.98, 7))
+    np.testing.assert_allclose(some.cdf(quantiles), [np.linspace(0.02, 0.98, 7)] * 40, atol=1e-6)
+    step = 1e-4 * some.std()[:, None]
+    slope = (some.cdf(quantiles + step) - some.cdf(quantiles - step)) / (2 * step)
+    np.testing.assert_allclose(some.pdf(quantiles), slope, rtol=0.02)
+    draws = some.sample(500, random_state=0)
+    assert stats.kstest(some.cdf(draws).ravel(), "uniform").pvalue > 1e-3
+    # Each row has the law that it would have alone; a group that was not seen the common one.
+    np.testing.assert_allclose(
+        model.predict_distribution(X[7:8], groups=group[7:8]).ppf(0.9), law[[7]].ppf(0.9)
+    )
+    other = model.predict_distribution(X[:9], groups=["new"] * 9)
+    np.testing.assert_allclose(other.ppf(0.9), common[:9].ppf(0.9), rtol=1e-6)
+    np.testing.assert_allclose(model.predict_quantiles(X[:9], 0.9)[:, 0], common[:9].ppf(0.9))
+    # Intervals and regions know the groups, conformal ones too; and so does a file.
+    low, high = model.predict_interval(X, 0.8, groups=group).T
+    np.testing.assert_allclose(low, law.ppf(0.1))
+    assert len(model.predict_region(X[:3], 0.8, groups=group[:3])) == 3
+    save(model, tmp_path / "model.mcd")
+    again = load(tmp_path / "model.mcd").predict_distribution(X[:9], groups=group[:9])
+    np.testing.assert_array_equal(again.ppf(0.9), law[:9].ppf(0.9))
+    model.conformalize(X[:1000], y[:1000], groups=group[:1000])
+    low, high = model.predict_interval(X, 0.8, conformal=True, groups=group).T
+    inside = ((low <= y) & (y <= high))[1000:]
+    assert all(0.75 < inside[group[1000:] == name].mean() < 0.85 for name in before)
+    # The next call without groups forgets them.
+    assert not hasattr(model.recalibrate(X[:200], y[:200]), "group_calibration_")
+
+
+def test_groups_of_tables_and_of_grades_and_of_few_rows():
+    """Few rows of a group leave it the common map; masses of grades are corrected, too."""
+    pandas = pytest.importorskip("pandas")
+    X, y = sample(300)
+    table = TableEstimator(MCD("quadratic", random_state=0)).fit(pandas.DataFrame(X), y)
+    X, y, group = grouped(600, 1)
+    rows = pandas.DataFrame(X)
+    group[:10] = "rare"
+    table.recalibrate(rows, y, groups=group)
+    law, common = table.predict_distribution(rows, groups=group), table.predict_distribution(rows)
+    np.testing.assert_allclose(law[:10].ppf(0.9), common[:10].ppf(0.9), rtol=1e-6)
+    assert law.logpdf(y)[10:].mean() > common.logpdf(y)[10:].mean() + 0.1
+    X, y = sample(900)
+    half = np.repeat(["as before", "higher"], 450)
+    grade = np.clip(np.round(y + 3), 0, 6)
+    grades = MCD("quadratic", random_state=0).fit(X[:300], grade[:300])
+    assert grades.target_kind_ == "discrete"
+    grade = np.where(half == "higher", np.minimum(grade + 1, 6), grade)
+    grades.recalibrate(X[300:], grade[300:], groups=half[300:])
+    law = grades.predict_distribution(X[300:], groups=half[300:])
+    common = grades.predict_distribution(X[300:])
+    assert np.log(law.pmf(grade[300:])).mean() > np.log(common.pmf(grade[300:])).mean() + 0.05
+    np.testing.assert_allclose(law.masses.sum(axis=1), 1)
+
+
+def test_mistakes_with_groups():
+    X, y = sample(100)
+    model = MCD("quadratic", random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="recalibrate was given no groups"):
+        model.predict_distribution(X, groups=np.zeros(100))
+    with pytest.raises(ValueError, match="groups is for conformal=True, or for groups that recal"):
+        model.predict_interval(X, groups=np.zeros(100))
+    with pytest.raises(
+        ValueError, match=r"groups must have one entry per row of X, shape \(100,\)"
+    ):
+        model.recalibrate(X, y, groups=np.zeros(3))
+    model.recalibrate(X, y, groups=np.zeros(100))
+    with pytest.raises(ValueError, match=r"shape \(100,\)"):
+        model.predict_distribution(X, groups=[0])
+    # What was learned stays where a second call fails.
+    with pytest.raises(ValueError, match="groups must have one entry"):
+        model.recalibrate(X, y, groups=np.zeros(3))
+    assert hasattr(model, "group_calibration_")
+    atoms = MCD("quadratic", random_state=0).fit(X, np.maximum(y, 0))
+    with pytest.raises(ValueError, match="continuous or discrete"):
+        atoms.recalibrate(X, np.maximum(y, 0), groups=np.zeros(100))
+    two = MCD("quadratic", random_state=0, joint="chain").fit(X, np.column_stack([y, X[:, 0] - y]))
+    with pytest.raises(ValueError, match="given no groups"):
+        two.predict_distribution(X, groups=np.zeros(100))
+
+
 def test_mistakes():
     X, y = sample(100)
     model = MCD("quadratic", random_state=0)

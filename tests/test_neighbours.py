@@ -218,6 +218,7 @@ def test_forecasts_of_sktime():
 
 @pytest.mark.filterwarnings("ignore")
 def test_models_in_mlflow(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")  # before it is imported
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("mlflow.sklearn")
     import pandas as pd
@@ -236,6 +237,7 @@ def test_models_in_mlflow(tmp_path, monkeypatch):
                 name="model",
                 signature=mlflow.models.infer_signature(table, model.predict(table)),
                 serialization_format="cloudpickle",
+                pip_requirements=["mcdensity"],  # to find them out starts another process
             )
         again = mlflow.pyfunc.load_model(logged.model_uri)
     finally:

@@ -9,26 +9,66 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from mcdensity._conformal import check_groups
 from mcdensity._folds import assign_folds
-from mcdensity._levels import learn_levels
+from mcdensity._known import storable
+from mcdensity._levels import LevelMap, learn_levels
 from mcdensity._pairs import group_codes
-from mcdensity.distribution import ConditionalDistribution
+from mcdensity.distribution import ConditionalDistribution, DiscreteDistribution
 from mcdensity.distribution.recalibrated import recalibrated
 
-__all__ = ["Calibrated", "calibrate", "corrected", "forget"]
+__all__ = ["Calibrated", "GroupLevels", "calibrate", "corrected", "forget"]
 
 Array = NDArray[np.float64]
 
 # Models that `calibrate=True` fits beside the one to all rows, where there are no held-out rows.
 _FOLDS = 3
+# What `recalibrate` sets.
+_LEARNED = ("calibration_", "group_calibration_")
 # A fit needs a positive time budget.
 _LEAST_SECONDS = 1e-3
+
+
+@storable
+class GroupLevels:
+    """What is left to correct in the laws of each group, after the map that all have in common.
+
+    Parameters
+    ----------
+    labels : list
+        What the groups are called.
+    maps : list of LevelMap or None
+        None where the common map is as likely.
+    """
+
+    def __init__(self, labels: list[Any], maps: list[LevelMap | None]) -> None:
+        self.labels, self.maps = labels, maps
+
+    def codes(self, groups: Any, n: int) -> NDArray[np.intp]:
+        """Return places of the groups of n rows among the labels; -1 for others."""
+        place = {label: k for k, label in enumerate(self.labels)}
+        return np.array([place.get(name, -1) for name in check_groups(groups, n)], dtype=np.intp)
+
+    def applied(
+        self, law: ConditionalDistribution, codes: NDArray[np.intp]
+    ) -> ConditionalDistribution:
+        """Correct laws by the maps of their groups."""
+        if not isinstance(law, DiscreteDistribution):
+            law = law.as_grid()
+        parts, rows = [], []
+        for k in np.unique(codes):
+            own = np.flatnonzero(codes == k)
+            found = self.maps[k] if k >= 0 else None
+            parts.append(law[own] if found is None else recalibrated(law[own], found))
+            rows.append(own)
+        joined = parts[0]._joined(parts[1:]) if len(parts) > 1 else parts[0]
+        return joined[np.argsort(np.concatenate(rows))]
 
 
 class Calibrated:
     """What corrects the levels of an estimator's laws."""
 
-    def recalibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def recalibrate(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         r"""Correct the distributions by rows that were not used by `fit`.
 
         The level of an outcome is :math:`u = F(y \mid x)`. If outcomes fall below the 10 % quantile
@@ -42,10 +82,20 @@ class Calibrated:
         replaces the first. Several targets of a chain are corrected one by one, and so are the
         atoms and the density of a mixed one. What `conformalize` learned is forgotten.
 
+        With `groups` each group gets a map :math:`H_k(G(u))`, where G is that of all rows and
+        :math:`H_k` is learned from the group's own, with the same prior toward the identity: few
+        rows leave the map that all have in common.
+
         Parameters
         ----------
         X : array-like of shape (n, p)
         y : array-like of shape (n,) or (n, k)
+        groups : array-like of shape (n,), optional
+            Groups, such as regions or sexes, whose laws may be off in different ways; for one
+            target that is continuous or discrete. Give those of new rows to
+            ``predict_distribution(X, groups=...)`` and to intervals, regions and `conformalize`.
+            Rows of a group that was not seen, and what is asked for without groups, have
+            the common map.
 
         Returns
         -------
@@ -68,16 +118,20 @@ class Calibrated:
         True
         """
         check_is_fitted(self)
-        _recalibrate(self, X, y)
+        _recalibrate(self, X, y, groups)
         forget(self)
         return self
 
 
-def _recalibrate(model: Any, X: Any, y: Any) -> None:
+def _recalibrate(model: Any, X: Any, y: Any, groups: Any) -> None:
     if not model._normalized:
         raise ValueError(
             "recalibrate needs laws that integrate to one; use normalize=True instead of "
             "normalize=False, the formula as it stands."
+        )
+    if groups is not None and (getattr(model, "_several", False) or hasattr(model, "parts_")):
+        raise ValueError(
+            "recalibrate: groups is for one target that is continuous or discrete; leave it out."
         )
     if getattr(model, "_several", False):
         _recalibrate_links(model, X, y)
@@ -93,15 +147,29 @@ def _recalibrate(model: Any, X: Any, y: Any) -> None:
         if others.any():
             rest.recalibrate(rows[others], outcomes[others])
         return
-    levels_before = model.__dict__.pop("calibration_", None)
+    names = None if groups is None else check_groups(groups, len(rows))
+    before = {name: model.__dict__.pop(name) for name in _LEARNED if name in model.__dict__}
     try:
-        found = learn_levels(*_levels(model, rows, outcomes))
+        low, high = _levels(model, rows, outcomes)
+        found = learn_levels(low, high)
+        by_group = None if names is None else _learn_groups(low, high, found, names)
     except BaseException:
-        if levels_before is not None:
-            model.calibration_ = levels_before
+        model.__dict__.update(before)
         raise
     if found is not None:
         model.calibration_ = found
+    if by_group is not None:
+        model.group_calibration_ = by_group
+
+
+def _learn_groups(low: Array, high: Array, common: LevelMap | None, names: list[Any]) -> Any:
+    """Learn what the common map leaves in each group."""
+    if common is not None:
+        low, high = common.cdf(low), common.cdf(high)
+    rows: dict[Any, list[int]] = {}
+    for i, name in enumerate(names):
+        rows.setdefault(name, []).append(i)
+    return GroupLevels(list(rows), [learn_levels(low[own], high[own]) for own in rows.values()])
 
 
 def _recalibrate_links(model: Any, X: Any, y: Any) -> None:
@@ -134,10 +202,21 @@ def forget(model: Any) -> None:
         model.__dict__.pop(name, None)
 
 
-def corrected(model: Any, law: ConditionalDistribution) -> ConditionalDistribution:
-    """Apply what `recalibrate` learned, if anything, to laws in standardised units."""
+def corrected(
+    model: Any, law: ConditionalDistribution, codes: NDArray[np.intp] | None = None
+) -> ConditionalDistribution:
+    """Apply what `recalibrate` learned, if anything, to laws in standardised units.
+
+    Parameters
+    ----------
+    model : ConditionalEstimator
+    law : ConditionalDistribution
+    codes : ndarray of int, optional
+        Groups of the rows, see `GroupLevels.codes`.
+    """
     levels = getattr(model, "calibration_", None)
-    return law if levels is None else recalibrated(law, levels)
+    law = law if levels is None else recalibrated(law, levels)
+    return law if codes is None else model.group_calibration_.applied(law, codes)
 
 
 def calibrate(model: Any, X: Array, y: Array, weight: Array | None, extra: dict[str, Any]) -> None:
@@ -155,9 +234,10 @@ def calibrate(model: Any, X: Array, y: Array, weight: Array | None, extra: dict[
     if hasattr(model, "parts_"):
         return  # they have been corrected
     levels = model.discriminator_.__dict__.pop("held_out_levels_", None)
+    pooled = levels is not None
     if levels is None:
         levels = _crossfitted(model, X, y, weight, extra)
-    found = None if levels is None else learn_levels(*levels)
+    found = None if levels is None else learn_levels(*levels, pooled=pooled)
     if found is not None:
         model.calibration_ = found
 

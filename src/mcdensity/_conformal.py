@@ -14,7 +14,7 @@ from mcdensity._known import storable
 from mcdensity._validation import as_numbers, check_probability, refuse_masked
 from mcdensity.distribution import ConditionalDistribution
 
-__all__ = ["FEW", "Conformal", "ConformalScores", "effective_size", "tail"]
+__all__ = ["FEW", "Conformal", "ConformalScores", "check_groups", "effective_size", "tail"]
 
 Array = NDArray[np.float64]
 
@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 # highest-density regions.
 _SIDES = ("both", "lower", "upper")
 _REGION = len(_SIDES)
+# Where else an argument has a meaning.
+_ELSE = {"groups": ", or for groups that recalibrate was given"}
 # Below so many rows that count, the share that 90 % intervals hold has a standard error above 4 %.
 FEW = 50.0
 
@@ -71,7 +73,7 @@ class ConformalScores:
             if weights is not None:
                 _check_size(weights, "")
             return cls(scores, weights)
-        names = _check_groups(groups, n)
+        names = check_groups(groups, n)
         labels = list(dict.fromkeys(names))
         place = {label: k for k, label in enumerate(labels)}
         codes = np.array([place[name] for name in names], dtype=np.intp)
@@ -111,7 +113,7 @@ class ConformalScores:
             raise ValueError(
                 "conformalize was given groups; give those of the rows of X as groups, too."
             )
-        names = _check_groups(groups, n)
+        names = check_groups(groups, n)
         unknown = [name for name in dict.fromkeys(names) if name not in self.labels]
         if unknown:
             raise ValueError(
@@ -189,7 +191,8 @@ def _check_size(weights: Array, which: str) -> None:
         )
 
 
-def _check_groups(groups: Any, n: int) -> list[Any]:
+def check_groups(groups: Any, n: int) -> list[Any]:
+    """Return the group of each of n rows."""
     refuse_masked("groups", groups)
     array = np.asarray(groups)
     if array.shape != (n,):
@@ -229,20 +232,23 @@ class Conformal:
             With weights in `conformalize`: those of these rows, in the same units. By default each
             has what a new row has on average.
         groups : array-like of shape (n,), optional
-            With groups in `conformalize`: those of these rows.
+            With groups in `conformalize`, or in `recalibrate`: those of these rows.
         """
         coverage = check_probability("coverage", coverage)
         if side not in _SIDES:
             raise ValueError(f"side must be one of {', '.join(map(repr, _SIDES))}, got {side!r}.")
         model: Any = self
-        if not check_flag("conformal", conformal):
-            refuse_without_conformal(sample_weight, groups)
-            if side == "both":
-                return model._stream(X, lambda d: d.interval(coverage))
-            ends = [1 - coverage, 1.0] if side == "lower" else [0.0, coverage]
-            return model._stream(X, lambda d: d.ppf_grid(ends))
-        found = scores_of(self)
         rows = model._check_predict(X)
+        codes = codes_of(self, groups, len(rows))
+        if not check_flag("conformal", conformal):
+            refuse_without_conformal(sample_weight, groups if codes is None else None)
+            ends = {"lower": [1 - coverage, 1.0], "upper": [0.0, coverage]}
+
+            def plain(law: ConditionalDistribution, block: slice) -> Array:
+                return law.interval(coverage) if side == "both" else law.ppf_grid(ends[side])
+
+            return np.concatenate(model._in_blocks(rows, plain, codes=codes))
+        found = scores_of(self)
         column = _SIDES.index(side)
         level = found.thresholds(column, coverage, len(rows), sample_weight, groups)
 
@@ -251,7 +257,7 @@ class Conformal:
             own = level[block] if side != "both" else np.minimum(level[block], 0.5)
             return law.ppf(np.column_stack([own, 1 - own]))
 
-        out = np.concatenate(model._in_blocks(rows, ends_of))
+        out = np.concatenate(model._in_blocks(rows, ends_of, codes=codes))
         # More outcomes than are allowed lay where the density is zero.
         anything = level <= 0
         out[anything | (side == "upper"), 0] = -np.inf
@@ -287,8 +293,9 @@ class Conformal:
                 "predict_distribution(X)."
             )
         rows = model._check_predict(X)
+        codes = codes_of(self, groups, len(rows))
         if not check_flag("conformal", conformal):
-            refuse_without_conformal(sample_weight, groups)
+            refuse_without_conformal(sample_weight, groups if codes is None else None)
             level = np.full(len(rows), 1 - coverage)
         else:
             found = scores_of(self)
@@ -304,7 +311,8 @@ class Conformal:
                         out[i] = region
             return out
 
-        return [region for block in model._in_blocks(rows, regions_of) for region in block]
+        blocks = model._in_blocks(rows, regions_of, codes=codes)
+        return [region for block in blocks for region in block]
 
     def conformalize(
         self,
@@ -361,7 +369,8 @@ class Conformal:
             outside = 1 - law.hpd_level(at)
             return np.column_stack([np.minimum(below, above), below, above, outside])
 
-        scores = np.concatenate(model._in_blocks(rows, of_rows))
+        codes = codes_of(self, groups, len(rows))
+        scores = np.concatenate(model._in_blocks(rows, of_rows, codes=codes))
         keep_scores(self, ConformalScores.checked(scores, sample_weight, groups))
         return self
 
@@ -384,8 +393,13 @@ def scores_of(model: Any) -> ConformalScores:
     return ConformalScores(levels[:, None] if levels.ndim == 1 else levels)
 
 
+def codes_of(model: Any, groups: Any, n: int) -> NDArray[np.intp] | None:
+    """Return which of the groups of `recalibrate` rows belong to, if it was given groups."""
+    return model._group_codes(groups, n) if hasattr(model, "group_calibration_") else None
+
+
 def refuse_without_conformal(sample_weight: Any, groups: Any) -> None:
     """Refuse arguments that only `conformalize` gives a meaning."""
     for name, value in (("sample_weight", sample_weight), ("groups", groups)):
         if value is not None:
-            raise ValueError(f"{name} is for conformal=True; leave it out.")
+            raise ValueError(f"{name} is for conformal=True{_ELSE.get(name, '')}; leave it out.")

@@ -89,13 +89,14 @@ class DelegatingEstimator(SeveralTargets):
         small._replace_inner(inner.distill(None if X is None else self._prepare(X), random_state))
         return small
 
-    def recalibrate(self, X: Any, y: ArrayLike) -> Self:
+    def recalibrate(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Correct the distributions by rows that were not used by `fit`, see `MCD.recalibrate`.
 
         Parameters
         ----------
         X : array-like or DataFrame
         y : array-like of shape (n,) or (n, k)
+        groups : array-like of shape (n,), optional
 
         Returns
         -------
@@ -105,7 +106,7 @@ class DelegatingEstimator(SeveralTargets):
         if not self._several:
             location, scale = self._units()
             y = (self._check_points(y, "y") - location) / scale
-        self.estimator_.recalibrate(self._prepare(X), y)
+        self.estimator_.recalibrate(self._prepare(X), y, groups)
         forget(self)
         return self
 
@@ -129,8 +130,11 @@ class DelegatingEstimator(SeveralTargets):
         scale = self.target_space_.scale / inner.scale
         return self.target_space_.location - scale * inner.location, scale
 
-    def _in_caller_units(self, X: Array) -> ConditionalDistribution:
-        return self.estimator_._in_caller_units(X)._rescaled(*self._units())
+    def _in_caller_units(
+        self, X: Array, codes: NDArray[np.intp] | None = None
+    ) -> ConditionalDistribution:
+        own = () if codes is None else (codes,)
+        return self.estimator_._in_caller_units(X, *own)._rescaled(*self._units())
 
     def _standardized(self, y: Array) -> tuple[Array, Array]:
         location, scale = self._units()

@@ -222,15 +222,16 @@ class SeveralTargets(ConditionalEstimator):
         ]
         return np.concatenate(parts)
 
-    def predict_distribution(self, X: ArrayLike) -> Any:
+    def predict_distribution(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> Any:
         """Return the distribution of y given each row of X.
 
-        A `JointDistribution` where y has several columns. The result is normalised, and holds its
-        densities: for very many rows the shorthands below need less memory, since they work in
-        blocks.
+        A `JointDistribution` where y has several columns. It holds its densities: for very many
+        rows the shorthands below need less memory, since they work in blocks. `groups` are those of
+        the rows, where `recalibrate` was given groups; without them the correction is that for all.
         """
         if not self._several:
-            return super().predict_distribution(X)
+            return super().predict_distribution(X, groups=groups)
+        self._group_codes(groups, 0)  # there are none
         return self._joint_law(self._joint_inputs(X))
 
     def pdf_from_X(self, X: ArrayLike, y_grid: ArrayLike) -> Array:  # noqa: N802

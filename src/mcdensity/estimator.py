@@ -82,14 +82,24 @@ class ConditionalEstimator(Conformal, Calibrated, RegressorMixin, InputChecks):
         """
         return self._fit_checked(X, y, sample_weight)
 
-    def predict_distribution(self, X: ArrayLike) -> ConditionalDistribution:
+    def predict_distribution(
+        self, X: ArrayLike, *, groups: ArrayLike | None = None
+    ) -> ConditionalDistribution:
         """Return the distribution of y given each row of X.
 
         The result is normalised, and holds its densities: for very many rows the shorthands below
         need less memory, since they work in blocks.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+        groups : array-like of shape (n,), optional
+            With groups in `recalibrate`: those of these rows. Without them, and for groups that it
+            has not seen, the correction is the one that all have in common.
         """
         X = self._check_predict(X)
-        parts = self._in_blocks(X, lambda d, rows: d, keep=True)
+        codes = self._group_codes(groups, len(X))
+        parts = self._in_blocks(X, lambda d, rows: d, keep=True, codes=codes)
         return parts[0]._joined(parts[1:]) if len(parts) > 1 else parts[0]
 
     def pdf_from_X(self, X: ArrayLike, y_grid: ArrayLike) -> Array:  # noqa: N802
@@ -299,9 +309,20 @@ class ConditionalEstimator(Conformal, Calibrated, RegressorMixin, InputChecks):
 
     # Blocks.
 
-    def _in_caller_units(self, X: Array) -> ConditionalDistribution:
+    def _in_caller_units(
+        self, X: Array, codes: NDArray[np.intp] | None = None
+    ) -> ConditionalDistribution:
         """Distributions of a block of standardised rows, in the caller's units."""
-        return self.target_space_.law(corrected(self, self._distribution(X)))
+        return self.target_space_.law(corrected(self, self._distribution(X), codes))
+
+    def _group_codes(self, groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
+        """Return which of the groups of `recalibrate` rows belong to; None without groups."""
+        if groups is None:
+            return None
+        levels = getattr(self, "group_calibration_", None)
+        if levels is None:
+            raise ValueError("groups: recalibrate was given no groups; leave it out.")
+        return levels.codes(groups, n)
 
     def _standardized(self, y: Array) -> tuple[Array, Array]:
         """Standardised targets, and the logarithm of their slope with respect to y."""
@@ -324,14 +345,17 @@ class ConditionalEstimator(Conformal, Calibrated, RegressorMixin, InputChecks):
         function: Callable[[ConditionalDistribution, slice], Any],
         points: int = 0,
         keep: bool = False,
+        codes: NDArray[np.intp] | None = None,
     ) -> list[Any]:
         """Apply a function to the distributions of each block of rows, on several cores.
 
-        In threads; if that takes long, and the results are small, in processes.
+        In threads; if that takes long, and the results are small, in processes. `codes` are the
+        groups of the rows, see `_group_codes`.
         """
 
         def work(rows: slice) -> Any:
-            return function(self._in_caller_units(X[rows]), rows)
+            own = () if codes is None else (codes[rows],)
+            return function(self._in_caller_units(X[rows], *own), rows)
 
         first, *others = self._blocks(len(X), points)
         start = time.perf_counter()

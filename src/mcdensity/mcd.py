@@ -151,6 +151,8 @@ class MCD(Distillable, SeveralTargets):
         Of a distilled model: how much log-likelihood it loses.
     calibration_ : LevelMap
         What `recalibrate`, or ``calibrate=True``, has learned; not set where nothing is gained.
+    group_calibration_ : GroupLevels
+        What `recalibrate` has learned of groups beyond that.
     n_features_in_, feature_names_in_
     x_mean_, x_scale_, y_mean_, y_scale_
         What was used to standardise.
