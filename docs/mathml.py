@@ -7,7 +7,9 @@ from docutils.utils.math.latex2mathml import tex2mathml
 
 
 def _formula(node: nodes.Node, *, as_block: bool) -> str:
-    return tex2mathml(node.astext().replace(r"\dots", r"\ldots"), as_block=as_block)
+    formula = tex2mathml(node.astext().replace(r"\dots", r"\ldots"), as_block=as_block)
+    # Browsers leave no space between a function and its argument.
+    return formula.replace("<mo>&ApplyFunction;</mo>", '<mspace width="0.17em"></mspace>')
 
 
 def _visit_inline(self: Any, node: nodes.Node) -> None:
