@@ -118,7 +118,7 @@ def test_auto_and_tables_and_caps():
     model = TableEstimator(MCD(effort="fast", random_state=0, n_jobs=1))
     model.fit(pandas.DataFrame(X), bound, censored=censored)
     assert model.target_kind_ == "continuous"
-    assert model.discriminator_.describe() == "mixture"
+    assert set(model.weights_) > {"marginal"}
     law = model.predict_distribution(pandas.DataFrame(X[:50]))
     assert law.sf(1.5).mean() == pytest.approx((y[:50] > 1.5).mean(), abs=0.15)
 

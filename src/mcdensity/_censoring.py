@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from mcdensity._validation import refuse_masked
 from mcdensity.experts.base import RatioExpert
-from mcdensity.experts.registry import get_expert
 from mcdensity.marginals import fit_held_out, get_marginal
 from mcdensity.target import DiscreteSpace
 from mcdensity.target_kind import Measure, decide
 
 __all__ = [
     "check_censored",
-    "expert_for",
     "fit_marginal",
+    "imputed",
     "jumps",
     "measure_of",
     "with_weights",
@@ -28,9 +28,11 @@ Flags = NDArray[np.bool_]
 
 # Fewer outcomes that were seen tell nothing about their law.
 _LEAST_SEEN = 10
-# Mean distance, in standard deviations of the outcomes that were seen, of those that lie beyond all
-# of these from their bounds. The upper half of a normal law has a mean of 0.8 above its middle.
-_MEAN_EXCESS = 0.5
+# So many of the largest outcomes that were seen tell how fast the rest of the law falls.
+_TAIL_EVENTS = 15
+# Draws in place of an outcome that was not seen, for so many rows in all at most. With 1000 rows of
+# which half were censored, one draw had a KL divergence of 0.11 to 0.13, five of 0.09 to 0.10.
+_DRAWS, _MOST_ROWS = 5, 20_000
 # The least probability of a larger target.
 _LEAST_SURVIVAL = 1e-9
 
@@ -117,11 +119,63 @@ def measure_of(y: Array, seen: Flags | None, target: Any, support: Any) -> Measu
     return measure
 
 
-def expert_for(expert: Any, censored: Flags | None) -> Any:
-    """Return an expert that learns from lower bounds in place of a portfolio."""
-    if censored is None or not hasattr(expert, "portfolio"):
-        return expert
-    return get_expert("mixture")
+def imputed(
+    model: Any,
+    rows: tuple[Array, Array, Array | None, Any],
+    censored: Flags,
+    rng: np.random.Generator,
+    **more: Any,
+) -> tuple[Array, Array, Array | None, Any]:
+    """Return rows without bounds, for a portfolio: outcomes are drawn where they were not seen.
+
+    A mixture learns from the lower bounds. In place of each there are then several draws from its
+    law of y given x and y > bound, that share the weight of the row, as draws given the same x.
+
+    Parameters
+    ----------
+    model : MCD
+        Being fitted: the limits of its `target_space_` are moved on to the largest draw.
+    rows : tuple
+        Standardised X and y, weights or None, and groups or None.
+    censored : ndarray of bool, shape (n,)
+    rng : numpy.random.Generator
+    **more
+        What else `MCD._fit` takes.
+    """
+    X, y, weight, groups = rows
+    first = copy.copy(model)
+    first.target_space_ = copy.copy(model.target_space_)
+    first.discriminator, first.discriminator_params = "mixture", None
+    first.random_state = int(rng.integers(2**31 - 1))
+    if model.time_budget is not None:
+        first.time_budget = model.time_budget / 3
+    first._fit(X, y, weight, groups=groups, censored=censored, **more)
+    first._knots = first._start_knots(y)
+    count = max(1, min(_DRAWS, _MOST_ROWS // len(y)))
+    draws = np.concatenate(
+        [
+            _beyond(first._distribution(X[censored][b]), y[censored][b], count, rng)
+            for b in first._blocks(int(censored.sum()), count)
+        ]
+    )
+    space = model.target_space_
+    space.limits = space.limits[0], max(space.limits[1], float(draws.max()))
+    source = np.concatenate([np.flatnonzero(~censored), np.repeat(np.flatnonzero(censored), count)])
+    share = np.where(censored, 1 / count, 1.0)[source]
+    return (
+        X[source],
+        np.concatenate([y[~censored], draws.ravel()]),
+        share * (1.0 if weight is None else weight[source]) / share.mean(),
+        source if groups is None else groups[source],
+    )
+
+
+def _beyond(law: Any, bound: Array, count: int, rng: np.random.Generator) -> Array:
+    """Draw outcomes above their bounds, (n, count): one from each of `count` equal parts."""
+    part = rng.permuted(np.tile(np.arange(count), (len(bound), 1)), axis=1)
+    below = law.cdf(bound)[:, None]
+    level = below + (1 - below) * (part + rng.random(part.shape)) / count
+    return np.maximum(law.ppf(np.minimum(level, 1 - _LEAST_SURVIVAL)), bound[:, None])
 
 
 def with_weights(
@@ -138,17 +192,38 @@ def with_weights(
     return X[seen], y[seen], share, None if groups is None else groups[seen]
 
 
-def _completed(y: Array, censored: Flags) -> Array:
-    """Move the bounds beyond the last outcome on, since the outcomes lie beyond them.
+def _completed(y: Array, censored: Flags, weight: Array | None) -> tuple[Array, Array]:
+    """Values and masses of Kaplan and Meier's law, with an exponential tail.
 
-    How far is not known: as exponential variables, in a fixed order.
+    The estimate has no more to say after its last outcomes: each of these is handed what few rows
+    at risk are left, and the last one all of the rest. Where the last outcomes begin, the law goes
+    on as an exponential one, whose mean is the time at risk per outcome.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n,)
+    censored : ndarray of bool, shape (n,)
+    weight : ndarray of shape (n,), optional
+
+    Returns
+    -------
+    values, mass : ndarray of shape (n,)
+        In the order of y.
     """
-    beyond = censored & (y > y[~censored].max())
-    count = int(beyond.sum())
-    level = (np.random.default_rng(0).permutation(count) + 0.5) / max(count, 1)
-    out = y.copy()
-    out[beyond] -= _MEAN_EXCESS * y[~censored].std() * np.log1p(-level)
-    return out
+    mass = jumps(y, censored, weight)
+    seen = np.sort(y[~censored])
+    later = len(seen) - np.searchsorted(seen, seen, side="right")
+    start = seen[later >= min(_TAIL_EVENTS, later[0])][-1]
+    tail = np.flatnonzero(y > start)
+    if censored[tail].all() or not censored[tail].any():
+        return y, mass  # nothing is known of it, or nothing hidden
+    w = np.ones(len(y)) if weight is None else weight
+    mean = (w[tail] * (y[tail] - start)).sum() / w[tail][~censored[tail]].sum()
+    values, order = y.copy(), tail[np.argsort(y[tail], kind="stable")]
+    level = (np.arange(len(tail)) + 0.5) / len(tail)
+    values[order] = start - mean * np.log1p(-level)
+    mass[tail] = mass[tail].sum() / len(tail)
+    return values, mass
 
 
 def fit_marginal(
@@ -190,11 +265,12 @@ def fit_marginal(
         return fit_held_out(model.marginal_, targets, weights)[: len(y)] - space.log_slope(y)
     own = np.zeros(len(targets), dtype=bool)
     own[: len(y)] = censored
-    mass = jumps(targets, own, weights)
+    values, mass = _completed(targets, own, weights)
     used = mass > 0
-    values = _completed(targets, own)
     space.limits = space.limits[0], max(space.limits[1], float(values.max()))
     found = np.full(len(targets), np.nan)
     found[used] = fit_held_out(model.marginal_, values[used], mass[used] / mass[used].mean())
+    moved = values != targets
+    found[moved] = model.marginal_.logpdf(targets[moved])
     survival = np.maximum(1 - model.marginal_.cdf(y), _LEAST_SURVIVAL)
     return np.where(censored, np.log(survival), found[: len(y)] - space.log_slope(y))
