@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from mcdensity._validation import refuse_masked
 from mcdensity.experts.base import RatioExpert
+from mcdensity.experts.density.averaged import AveragedDensities
+from mcdensity.experts.registry import get_expert
 from mcdensity.marginals import fit_held_out, get_marginal
 from mcdensity.target import DiscreteSpace
 from mcdensity.target_kind import Measure, decide
 
 __all__ = [
     "check_censored",
+    "expert_for",
     "fit_marginal",
-    "imputed",
     "jumps",
     "measure_of",
     "with_weights",
@@ -30,9 +31,11 @@ Flags = NDArray[np.bool_]
 _LEAST_SEEN = 10
 # So many of the largest outcomes that were seen tell how fast the rest of the law falls.
 _TAIL_EVENTS = 15
-# Draws in place of an outcome that was not seen, for so many rows in all at most. With 1000 rows of
-# which half were censored, one draw had a KL divergence of 0.11 to 0.13, five of 0.09 to 0.10.
-_DRAWS, _MOST_ROWS = 5, 20_000
+# Of the experts that learn from lower bounds, those of the portfolio. With half of 1000 outcomes
+# censored, the mean of both was 13 % closer to the truth (KL divergence, three laws, three seeds)
+# than "mixture". To fit a portfolio to draws beyond the bounds instead gained 0 % and 15 % in two
+# trials, and took longer; more dropout gained nothing, more of the marginal lost.
+_SURVIVORS = ("mixture", "flow")
 # The least probability of a larger target.
 _LEAST_SURVIVAL = 1e-9
 
@@ -119,63 +122,13 @@ def measure_of(y: Array, seen: Flags | None, target: Any, support: Any) -> Measu
     return measure
 
 
-def imputed(
-    model: Any,
-    rows: tuple[Array, Array, Array | None, Any],
-    censored: Flags,
-    rng: np.random.Generator,
-    **more: Any,
-) -> tuple[Array, Array, Array | None, Any]:
-    """Return rows without bounds, for a portfolio: outcomes are drawn where they were not seen.
-
-    A mixture learns from the lower bounds. In place of each there are then several draws from its
-    law of y given x and y > bound, that share the weight of the row, as draws given the same x.
-
-    Parameters
-    ----------
-    model : MCD
-        Being fitted: the limits of its `target_space_` are moved on to the largest draw.
-    rows : tuple
-        Standardised X and y, weights or None, and groups or None.
-    censored : ndarray of bool, shape (n,)
-    rng : numpy.random.Generator
-    **more
-        What else `MCD._fit` takes.
-    """
-    X, y, weight, groups = rows
-    first = copy.copy(model)
-    first.target_space_ = copy.copy(model.target_space_)
-    first.discriminator, first.discriminator_params = "mixture", None
-    first.random_state = int(rng.integers(2**31 - 1))
-    if model.time_budget is not None:
-        first.time_budget = model.time_budget / 3
-    first._fit(X, y, weight, groups=groups, censored=censored, **more)
-    first._knots = first._start_knots(y)
-    count = max(1, min(_DRAWS, _MOST_ROWS // len(y)))
-    draws = np.concatenate(
-        [
-            _beyond(first._distribution(X[censored][b]), y[censored][b], count, rng)
-            for b in first._blocks(int(censored.sum()), count)
-        ]
-    )
-    space = model.target_space_
-    space.limits = space.limits[0], max(space.limits[1], float(draws.max()))
-    source = np.concatenate([np.flatnonzero(~censored), np.repeat(np.flatnonzero(censored), count)])
-    share = np.where(censored, 1 / count, 1.0)[source]
-    return (
-        X[source],
-        np.concatenate([y[~censored], draws.ravel()]),
-        share * (1.0 if weight is None else weight[source]) / share.mean(),
-        source if groups is None else groups[source],
-    )
-
-
-def _beyond(law: Any, bound: Array, count: int, rng: np.random.Generator) -> Array:
-    """Draw outcomes above their bounds, (n, count): one from each of `count` equal parts."""
-    part = rng.permuted(np.tile(np.arange(count), (len(bound), 1)), axis=1)
-    below = law.cdf(bound)[:, None]
-    level = below + (1 - below) * (part + rng.random(part.shape)) / count
-    return np.maximum(law.ppf(np.minimum(level, 1 - _LEAST_SURVIVAL)), bound[:, None])
+def expert_for(expert: Any, censored: Flags | None) -> Any:
+    """Return experts that learn from lower bounds in place of a portfolio."""
+    if censored is None or not hasattr(expert, "portfolio"):
+        return expert
+    names = [name for name in _SURVIVORS if name in expert._names()] or list(_SURVIVORS)
+    given = expert.portfolio if isinstance(expert.portfolio, dict) else {}
+    return AveragedDensities({name: get_expert(name, **given.get(name, {})) for name in names})
 
 
 def with_weights(

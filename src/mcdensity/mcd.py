@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from mcdensity._censoring import fit_marginal, imputed, measure_of, with_weights
+from mcdensity._censoring import expert_for, fit_marginal, measure_of, with_weights
 from mcdensity._distilling import Distillable
 from mcdensity._effort import EFFORTS
 from mcdensity._mixed import discrete_law, fit_parts, mixed_law
@@ -258,10 +258,10 @@ class MCD(Distillable, SeveralTargets):
             Rows with the same value have the same x, and their y are several draws given that x.
             See `mcdensity.stack_targets`.
         censored : array-like of bool, shape (n,), optional
-            Where y is a lower bound, such as a duration that had not ended: "mixture" and "flow"
-            learn by the probability of a larger target; "auto" learns from draws beyond the bounds,
-            of such a mixture. Other discriminators learn from the other rows, weighted by the
-            inverse probability of not being censored; this must then not depend on x.
+            Where y is a lower bound, such as a duration that had not ended: "mixture" and "flow",
+            and "auto", which then is both, learn by the probability of a larger target. Other
+            discriminators learn from the other rows, weighted by the inverse probability of
+            not being censored; this must then not depend on x.
 
         Returns
         -------
@@ -284,20 +284,15 @@ class MCD(Distillable, SeveralTargets):
     ) -> None:
         rng = as_generator(self.random_state)
         expert = make_discriminator(self.discriminator, self.discriminator_params)
-        deadline = None if self.time_budget is None else time.monotonic() + self.time_budget
+        expert = expert_for(expert, censored)
         if censored is not None and not expert.takes_censored:
-            rows = (X, y, sample_weight, groups)
-            if hasattr(expert, "portfolio"):
-                more = {"X_unlabeled": X_unlabeled, "y_marginal": y_marginal}
-                rows = imputed(self, rows, censored, rng, **more)
-            else:
-                rows = with_weights(*rows, censored)
-            X, y, sample_weight, groups = rows
+            X, y, sample_weight, groups = with_weights(X, y, sample_weight, groups, censored)
             censored = None
         if isinstance(self.target_space_, MixedSpace):
             more = {"X_unlabeled": X_unlabeled, "y_marginal": y_marginal, "groups": groups}
             fit_parts(self, X, y, sample_weight, rng, **more)
             return
+        deadline = None if self.time_budget is None else time.monotonic() + self.time_budget
         ratio = self.ratio
         if isinstance(ratio, str):
             self.ratio_scores_ = score_ratios(
