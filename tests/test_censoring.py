@@ -142,12 +142,14 @@ def test_auto_and_tables_and_caps(tmp_path):
     assert model.weights_ == {"mixture": 0.5, "flow": 0.5, "marginal": 0.0}
     law = model.predict_distribution(pandas.DataFrame(X[:50]))
     assert law.sf(1.5).mean() == pytest.approx((y[:50] > 1.5).mean(), abs=0.15)
-    # The mean of the densities of two experts.
-    parts = [
-        e.condition(X[:5]).log_density(X[:5, :1]) for e in model.discriminator_.experts.values()
-    ]
-    both = model.discriminator_.condition(X[:5]).log_density(X[:5, :1])
-    np.testing.assert_allclose(np.exp(both), np.exp(parts).mean(axis=0))
+    # The mean of the densities of two experts, relative to the marginal or not.
+    expert, at, own = model.discriminator_, X[:5, :1], np.full((5, 1), -0.7)
+    parts = [part.condition(X[:5]) for part in expert.experts.values()]
+    both = expert.condition(X[:5])
+    mean = np.mean([np.exp(part.log_density(at)) for part in parts], axis=0)
+    np.testing.assert_allclose(np.exp(both.log_density(at)), mean)
+    mean = np.mean([np.exp(part.log_ratio(at, own)) for part in parts], axis=0)
+    np.testing.assert_allclose(np.exp(both.relative(at, own)), mean)
     save(model, tmp_path / "model.mcd")
     again = load(tmp_path / "model.mcd").predict_distribution(pandas.DataFrame(X[:50]))
     np.testing.assert_array_equal(again.sf(1.5), law.sf(1.5))

@@ -61,11 +61,14 @@ class AveragedDensities(DensityExpert):
         """Condition all experts."""
         parts = [expert.condition(X) for expert in self.experts.values()]
 
-        def log_density(y: Array, rows: Rows | None) -> Array:
-            found = np.stack([part.log_density(y, rows) for part in parts])
+        def log_density(y: Array, rows: Rows | None, log_marginal: Array | None) -> Array:
+            if log_marginal is None:
+                found = [part.log_density(y, rows) for part in parts]
+            else:  # which is more exact than what an expert knows of the marginal
+                found = [log_marginal + part.log_ratio(y, log_marginal, rows) for part in parts]
             return logsumexp(found, axis=0) - np.log(len(parts))
 
-        return ConditionedDensity(len(X), log_density)
+        return ConditionedDensity(len(X), log_density, lambda: np.zeros(len(X)))
 
     def describe(self) -> str:
         """Name for messages."""
