@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mcdensity import MCD, TableEstimator, metrics
-from mcdensity._censoring import jumps
+from mcdensity import MCD, TableEstimator, load, metrics, save
+from mcdensity._censoring import _completed, jumps
 from mcdensity._mixing import pooling_exponents, survivor_exponent
 from mcdensity.distribution import ScipyDistribution
 
@@ -110,7 +110,28 @@ def test_other_discriminators_have_weights():
     assert divergence(model, new) < 0.5 * (full + divergence(dropped, new))
 
 
-def test_auto_and_tables_and_caps():
+def test_the_tail_of_the_marginal_goes_on():
+    """After the last outcomes that were seen, the law falls as fast as it did before."""
+    rng = np.random.default_rng(0)
+    y, end = rng.exponential(size=2000), np.minimum(rng.exponential(size=2000), 2.5)
+    values, mass = _completed(np.minimum(y, end), y > end, None)
+    assert mass.sum() == pytest.approx(1)
+    order = np.argsort(values)
+    below = np.cumsum(mass[order])
+    for level in (0.5, 0.9, 0.95, 0.99):
+        found = values[order][np.searchsorted(below, level)]
+        assert found == pytest.approx(stats.expon.ppf(level), rel=0.2)
+    assert mass.max() < 0.01  # Kaplan and Meier's estimate has 8 % at its last outcome
+    # Weights are numbers of rows; where nothing is censored nothing changes.
+    bound, flags, twice = np.minimum(y, end)[:200], (y > end)[:200], np.repeat(np.arange(200), 2)
+    weighted = _completed(bound, flags, np.full(200, 2.0))[1]
+    np.testing.assert_allclose(weighted, _completed(bound, flags, None)[1])
+    assert _completed(bound[twice], flags[twice], None)[1].sum() == pytest.approx(1)
+    plain = _completed(y, np.zeros(2000, dtype=bool), None)
+    np.testing.assert_array_equal(plain[0], y)
+
+
+def test_auto_and_tables_and_caps(tmp_path):
     pandas = pytest.importorskip("pandas")
     X, y, _, _ = durations(200)
     # A study that ends at one time for all: many equal bounds are no atom.
@@ -118,9 +139,22 @@ def test_auto_and_tables_and_caps():
     model = TableEstimator(MCD(effort="fast", random_state=0, n_jobs=1))
     model.fit(pandas.DataFrame(X), bound, censored=censored)
     assert model.target_kind_ == "continuous"
-    assert model.discriminator_.describe() == "mixture"
+    assert model.weights_ == {"mixture": 0.5, "flow": 0.5, "marginal": 0.0}
     law = model.predict_distribution(pandas.DataFrame(X[:50]))
     assert law.sf(1.5).mean() == pytest.approx((y[:50] > 1.5).mean(), abs=0.15)
+    # The mean of the densities of two experts, relative to the marginal or not.
+    expert, at, own = model.discriminator_, X[:5, :1], np.full((5, 1), -0.7)
+    parts = [part.condition(X[:5]) for part in expert.experts.values()]
+    both = expert.condition(X[:5])
+    mean = np.mean([np.exp(part.log_density(at)) for part in parts], axis=0)
+    np.testing.assert_allclose(np.exp(both.log_density(at)), mean)
+    mean = np.mean([np.exp(part.log_ratio(at, own)) for part in parts], axis=0)
+    np.testing.assert_allclose(np.exp(both.relative(at, own)), mean)
+    save(model, tmp_path / "model.mcd")
+    again = load(tmp_path / "model.mcd").predict_distribution(pandas.DataFrame(X[:50]))
+    np.testing.assert_array_equal(again.sf(1.5), law.sf(1.5))
+    only = MCD(discriminator_params={"portfolio": ["mixture"]}, effort="fast", random_state=0)
+    assert only.fit(X, bound, censored=censored).weights_ == {"mixture": 1.0, "marginal": 0.0}
 
 
 def exponential(scale):

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mcdensity._validation import refuse_masked
 from mcdensity.experts.base import RatioExpert
+from mcdensity.experts.density.averaged import AveragedDensities
 from mcdensity.experts.registry import get_expert
 from mcdensity.marginals import fit_held_out, get_marginal
 from mcdensity.target import DiscreteSpace
@@ -28,9 +29,13 @@ Flags = NDArray[np.bool_]
 
 # Fewer outcomes that were seen tell nothing about their law.
 _LEAST_SEEN = 10
-# Mean distance, in standard deviations of the outcomes that were seen, of those that lie beyond all
-# of these from their bounds. The upper half of a normal law has a mean of 0.8 above its middle.
-_MEAN_EXCESS = 0.5
+# So many of the largest outcomes that were seen tell how fast the rest of the law falls.
+_TAIL_EVENTS = 15
+# Of the experts that learn from lower bounds, those of the portfolio. With half of 1000 outcomes
+# censored, the mean of both was 13 % closer to the truth (KL divergence, three laws, three seeds)
+# than "mixture". To fit a portfolio to draws beyond the bounds instead gained 0 % and 15 % in two
+# trials, and took longer; more dropout gained nothing, more of the marginal lost.
+_SURVIVORS = ("mixture", "flow")
 # The least probability of a larger target.
 _LEAST_SURVIVAL = 1e-9
 
@@ -118,10 +123,12 @@ def measure_of(y: Array, seen: Flags | None, target: Any, support: Any) -> Measu
 
 
 def expert_for(expert: Any, censored: Flags | None) -> Any:
-    """Return an expert that learns from lower bounds in place of a portfolio."""
+    """Return experts that learn from lower bounds in place of a portfolio."""
     if censored is None or not hasattr(expert, "portfolio"):
         return expert
-    return get_expert("mixture")
+    names = [name for name in _SURVIVORS if name in expert._names()] or list(_SURVIVORS)
+    given = expert.portfolio if isinstance(expert.portfolio, dict) else {}
+    return AveragedDensities({name: get_expert(name, **given.get(name, {})) for name in names})
 
 
 def with_weights(
@@ -138,17 +145,38 @@ def with_weights(
     return X[seen], y[seen], share, None if groups is None else groups[seen]
 
 
-def _completed(y: Array, censored: Flags) -> Array:
-    """Move the bounds beyond the last outcome on, since the outcomes lie beyond them.
+def _completed(y: Array, censored: Flags, weight: Array | None) -> tuple[Array, Array]:
+    """Values and masses of Kaplan and Meier's law, with an exponential tail.
 
-    How far is not known: as exponential variables, in a fixed order.
+    The estimate has no more to say after its last outcomes: each of these is handed what few rows
+    at risk are left, and the last one all of the rest. Where the last outcomes begin, the law goes
+    on as an exponential one, whose mean is the time at risk per outcome.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n,)
+    censored : ndarray of bool, shape (n,)
+    weight : ndarray of shape (n,), optional
+
+    Returns
+    -------
+    values, mass : ndarray of shape (n,)
+        In the order of y.
     """
-    beyond = censored & (y > y[~censored].max())
-    count = int(beyond.sum())
-    level = (np.random.default_rng(0).permutation(count) + 0.5) / max(count, 1)
-    out = y.copy()
-    out[beyond] -= _MEAN_EXCESS * y[~censored].std() * np.log1p(-level)
-    return out
+    mass = jumps(y, censored, weight)
+    seen = np.sort(y[~censored])
+    later = len(seen) - np.searchsorted(seen, seen, side="right")
+    start = seen[later >= min(_TAIL_EVENTS, later[0])][-1]
+    tail = np.flatnonzero(y > start)
+    if censored[tail].all() or not censored[tail].any():
+        return y, mass  # nothing is known of it, or nothing hidden
+    w = np.ones(len(y)) if weight is None else weight
+    mean = (w[tail] * (y[tail] - start)).sum() / w[tail][~censored[tail]].sum()
+    values, order = y.copy(), tail[np.argsort(y[tail], kind="stable")]
+    level = (np.arange(len(tail)) + 0.5) / len(tail)
+    values[order] = start - mean * np.log1p(-level)
+    mass[tail] = mass[tail].sum() / len(tail)
+    return values, mass
 
 
 def fit_marginal(
@@ -190,11 +218,12 @@ def fit_marginal(
         return fit_held_out(model.marginal_, targets, weights)[: len(y)] - space.log_slope(y)
     own = np.zeros(len(targets), dtype=bool)
     own[: len(y)] = censored
-    mass = jumps(targets, own, weights)
+    values, mass = _completed(targets, own, weights)
     used = mass > 0
-    values = _completed(targets, own)
     space.limits = space.limits[0], max(space.limits[1], float(values.max()))
     found = np.full(len(targets), np.nan)
     found[used] = fit_held_out(model.marginal_, values[used], mass[used] / mass[used].mean())
+    moved = values != targets
+    found[moved] = model.marginal_.logpdf(targets[moved])
     survival = np.maximum(1 - model.marginal_.cdf(y), _LEAST_SURVIVAL)
     return np.where(censored, np.log(survival), found[: len(y)] - space.log_slope(y))

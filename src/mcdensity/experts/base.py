@@ -213,6 +213,13 @@ class ConditionedDensity(Conditioned):
             return self._log_density(y, rows) - log_marginal
         return self._log_density(y, rows, log_marginal) - log_marginal
 
+    def log_ratio(self, y: Array, log_marginal: Array, rows: Rows | None = None) -> Array:
+        """`relative` without a constant of the row: the density integrates to one."""
+        found = self.relative(y, log_marginal, rows)
+        if self._normalizer is None:
+            return found
+        return found - (self._log_total if rows is None else self._log_total[rows])[:, None]
+
 
 class ConditionedPool(Conditioned):
     r"""A log-linear pool, :math:`f_Y(y) \prod_j (f_j(y \mid x) / f_Y(y))^{e_j}`.
