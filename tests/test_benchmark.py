@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -360,6 +361,18 @@ def test_export_and_read_again(tmp_path):
     assert manifest["command"] == "some command"
     assert manifest["commits"] == ["c0ffee"]
     assert manifest["versions"] == ['{"numpy": "2.4.6"}']
+
+
+COMMITTED = Path(__file__).parent.parent / "benchmarks" / "results"
+
+
+@pytest.mark.parametrize("path", sorted(COMMITTED.glob("*.md")), ids=lambda path: path.stem)
+def test_committed_tables_come_from_the_committed_results(path):
+    own = [name for name in PROTOCOLS if path.stem.startswith(name)]
+    protocol = get_protocol(max(own, key=len))
+    metric = path.stem.removeprefix(protocol.name).lstrip("-").replace("-", "_") or None
+    results = read_results(COMMITTED, protocol.name)
+    assert summarize(results, protocol, metric).markdown() == path.read_text(encoding="utf-8")
 
 
 def test_writing_is_whole_or_not_at_all(tmp_path, monkeypatch):
