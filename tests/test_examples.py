@@ -44,6 +44,13 @@ def test_readme_example(capsys):
     assert namespace["law"].names == ["heating", "cooling"]
 
 
+def test_links_of_the_readme():
+    links = re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text())
+    assert len(links) > 30
+    for link in links:
+        assert "://" in link or (ROOT / link).exists(), link
+
+
 def test_project_speaks_of_itself_alone():
     """No paths of one machine in what is published."""
     suffixes = {".py", ".md", ".toml", ".txt", ".yaml"}
