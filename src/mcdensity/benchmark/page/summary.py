@@ -14,7 +14,7 @@ from mcdensity.benchmark.store import Result
 from mcdensity.benchmark.tables import Table, summarize
 from mcdensity.report.page import Cell, boxes, number, section, table_of
 
-__all__ = ["OURS", "Loss", "Standing", "header", "standing", "summary"]
+__all__ = ["OURS", "Loss", "Standing", "header", "numbers", "standing", "summary"]
 
 OURS = "MCD"
 
@@ -40,7 +40,6 @@ class Standing:
     """
 
     protocol: Protocol
-    methods: int
     rank: float
     next_method: str
     next_rank: float
@@ -85,9 +84,7 @@ def standing(results: Sequence[Result], protocol: Protocol) -> Standing | None:
         if (known := [r.fit_seconds for r in results
                       if r.cell.method == method and r.fit_seconds is not None])
     }  # fmt: skip
-    return Standing(
-        protocol, len(others), ranks[OURS], following, ranks[following], gains, losses, seconds
-    )
+    return Standing(protocol, ranks[OURS], following, ranks[following], gains, losses, seconds)
 
 
 def _gain(table: Table, problem: str, best: str) -> float:
