@@ -101,6 +101,18 @@ def test_half_of_the_outcomes_censored():
     np.testing.assert_array_equal(plain.predict(new[:5]), same.predict(new[:5]))
 
 
+def test_mass_stays_where_laws_can_have_it():
+    """Where next to nothing is seen, the likelihood of bounds alone would move mass without end."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 2))
+    y = rng.weibull(np.exp(0.5 + 0.4 * X[:, 1])) * np.exp(0.7 * X[:, 0])
+    end = np.median(y) * np.exp(rng.normal(size=1000))
+    model = MCD("flow", random_state=0, n_jobs=1).fit(X, np.minimum(y, end), censored=y > end)
+    law = model.predict_distribution([[2.0, 0.0], [2.5, 1.0]])
+    # The truth is 3.2 and 5.0; the median of all outcomes is 0.8.
+    assert np.all(law.median() > 1.5)
+
+
 def test_other_discriminators_have_weights():
     X, y, bound, censored = durations(600)
     new = durations(300, seed=1)[0]
@@ -114,7 +126,8 @@ def test_the_tail_of_the_marginal_goes_on():
     """After the last outcomes that were seen, the law falls as fast as it did before."""
     rng = np.random.default_rng(0)
     y, end = rng.exponential(size=2000), np.minimum(rng.exponential(size=2000), 2.5)
-    values, mass = _completed(np.minimum(y, end), y > end, None)
+    values, mass, last = _completed(np.minimum(y, end), y > end, None)
+    assert last == pytest.approx(-np.log(1e-3), abs=2.5)
     assert mass.sum() == pytest.approx(1)
     order = np.argsort(values)
     below = np.cumsum(mass[order])
@@ -139,10 +152,11 @@ def test_auto_and_tables_and_caps(tmp_path):
     model = TableEstimator(MCD(effort="fast", random_state=0, n_jobs=1))
     model.fit(pandas.DataFrame(X), bound, censored=censored)
     assert model.target_kind_ == "continuous"
-    assert model.weights_ == {"mixture": 0.5, "flow": 0.5, "marginal": 0.0}
+    shares = dict.fromkeys(("mixture", "mixture of four", "flow"), 1 / 3)
+    assert model.weights_ == shares | {"marginal": 0.0}
     law = model.predict_distribution(pandas.DataFrame(X[:50]))
     assert law.sf(1.5).mean() == pytest.approx((y[:50] > 1.5).mean(), abs=0.15)
-    # The mean of the densities of two experts, relative to the marginal or not.
+    # The mean of the densities of the experts, relative to the marginal or not.
     expert, at, own = model.discriminator_, X[:5, :1], np.full((5, 1), -0.7)
     parts = [part.condition(X[:5]) for part in expert.experts.values()]
     both = expert.condition(X[:5])

@@ -259,7 +259,7 @@ class MCD(Distillable, SeveralTargets):
             See `mcdensity.stack_targets`.
         censored : array-like of bool, shape (n,), optional
             Where y is a lower bound, such as a duration that had not ended: "mixture" and "flow",
-            and "auto", which then is both, learn by the probability of a larger target. Other
+            and "auto", which then is their mean, learn by the probability of a larger target. Other
             discriminators learn from the other rows, weighted by the inverse probability of
             not being censored; this must then not depend on x.
 

@@ -29,6 +29,8 @@ _MOST = 100.0
 _COEFFICIENTS = 4
 # The largest log-ratio whose exponential single precision holds.
 _LARGEST = 80.0
+# The least part of the probability above y that is taken to be below the largest y.
+_LEAST_SHARE = 1e-6
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -147,6 +149,12 @@ class _DensityTower(nn.Module):
     def survival(self, parameters: Tensor, y: Tensor) -> Tensor:
         """Log-probability of each row that its target is larger than y, (members, rows)."""
         raise NotImplementedError
+
+    def survival_below(self, parameters: Tensor, y: Tensor, top: float) -> Tensor:
+        """Log-probability that the target is larger than y, and not than `top`."""
+        above = self.survival(parameters, y)
+        beyond = self.survival(parameters, torch.full_like(y, top))
+        return above + torch.log(-torch.expm1((beyond - above).clamp(max=-_LEAST_SHARE)))
 
     def parameters_of(self, x: Tensor) -> Tensor:
         """Parameters of the densities: (members, rows, d)."""

@@ -37,6 +37,7 @@ from mcdensity.experts.density.budget import (
     usual_batch,
     usual_rate,
     usual_steps,
+    usual_width,
 )
 from mcdensity.experts.registry import register
 
@@ -68,11 +69,10 @@ _DROPOUT = 0.05
 _NO_DROPOUT = 15_000
 # From this many on there is one member, so that time stays within a minute.
 _MANY = 5000
-# From this many on it has three wide layers, the learning rate is lower, and
-# training does not end early. With two layers of 64 and dropout, without dropout, and so: -2.01,
-# -2.01 and -1.90 on 15,000 rows of Protein (CRPS 1.92, 1.93, 1.70); 1.366, 1.388 and 1.411 on 6000
-# of Kin8nm.
-_WIDTH, _DEPTH = 128, 3
+# From this many on it has three wide layers, the learning rate is lower, and training does not end
+# early. With two layers of 64 and dropout, without dropout, and so: -2.01, -2.01 and -1.90 on
+# 15,000 rows of Protein (CRPS 1.92, 1.93, 1.70); 1.366, 1.388 and 1.411 on 6000 of Kin8nm.
+_DEPTH = 3
 # Points of y over which a density is normalised: while training (drawn anew within their strata at
 # every step), on held-out rows, and when predicting.
 _TRAINING_POINTS, _VALIDATION_POINTS, _FINAL_POINTS = 128, 512, 256
@@ -111,8 +111,8 @@ class NetworkDensity(DensityExpert):
         Learned features of y ("two-tower", default 16), components ("mixture", default 10), or
         bins of the spline ("flow", default 8).
     width, depth : int, optional
-        Of the hidden layers; by default 2 layers of 32 below 500 observations, of 64 below 5000,
-        then 3 layers of 128.
+        Of the hidden layers; by default 2 layers of 32 below 500 observations, of 64 below 6000,
+        then 3 layers of 96, and from 30,000 on of 128.
     dropout : float, optional
         Share of units that a step leaves out, from 500 observations on; by default 0.05 below
         15,000, then 0.
@@ -281,7 +281,7 @@ class NetworkDensity(DensityExpert):
         device, marginal = choose_device(self.device), data.marginal
         assert marginal is not None
         large = self._is_large(data)
-        width = int(self.width or (_WIDTH if large else 32 if data.n_observations < MEDIUM else 64))
+        width = int(self.width or usual_width(data.n_observations, large))
         depth = int(self.depth or (_DEPTH if large else 2))
         size = () if self.size is None else (int(self.size),)
         total = members * len(levels)
@@ -301,7 +301,7 @@ class NetworkDensity(DensityExpert):
         censored = None if data.censored is None else torch.as_tensor(data.censored, device=device)
         bias = tensor(marginal.logpdf(data.Y[:, 0]) - data.held_out_marginal())
         table, fixed = tensor(marginal.strata(_TABLE)), tensor(marginal.strata(_VALIDATION_POINTS))
-        strata = torch.arange(_TRAINING_POINTS, device=device)
+        strata, top = torch.arange(_TRAINING_POINTS, device=device), marginal.limits[1]
 
         def log_density(x: Any, y: Any, rows: Any) -> Any:
             points = fixed
@@ -313,7 +313,7 @@ class NetworkDensity(DensityExpert):
             value = module.own(parameters, y, bias[rows], points)
             if censored is None:
                 return value
-            return torch.where(censored[rows], module.survival(parameters, y), value)
+            return torch.where(censored[rows], module.survival_below(parameters, y, top), value)
 
         return DensityTraining(
             module,
