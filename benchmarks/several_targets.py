@@ -1,7 +1,7 @@
 """Joint laws of several targets: divergence from known ones, and C2ST of simulators' parameters.
 
     python benchmarks/several_targets.py truth SEED            # KL, 5000 rows, 4000 new ones
-    python benchmarks/several_targets.py sbi TASK PAIRS SEED   # C2ST, five observations
+    python benchmarks/several_targets.py sbi TASK PAIRS SEED [JOINT]   # C2ST, five observations
 
 `sbi` needs the data (MCDENSITY_DATA). The protocols `joint-data` and `sbi` of `mcdensity bench run`
 have others beside it; here C2ST is of 3000 draws each, for the sake of time. Results:
@@ -26,8 +26,8 @@ ROWS, NEW, DRAWS = 5000, 4000, 3000
 COVARIANCE = np.array([[1.0, 0.5, 0.3], [0.5, 1.2, -0.2], [0.3, -0.2, 0.8]])
 
 
-def model(seed: int) -> MCD:
-    return MCD(random_state=seed, target="continuous", support=(None, None))
+def model(seed: int, joint: str = "auto") -> MCD:
+    return MCD(random_state=seed, target="continuous", support=(None, None), joint=joint)
 
 
 def truth(seed: int) -> None:
@@ -57,16 +57,19 @@ def report(name: str, X: np.ndarray, Y: np.ndarray, exact: np.ndarray, seed: int
     print(f"{name:26} seed {seed}  KL {kl:.4f}  {way}  {seconds:.0f} s", flush=True)
 
 
-def sbi(task: str, pairs: int, seed: int) -> None:
+def sbi(task: str, pairs: int, seed: int, joint: str = "auto") -> None:
     observed, reference = load_simulation(task)
     x, y = simulate(task, pairs, np.random.default_rng(seed))
     start = time.perf_counter()
-    found = model(seed).fit(x, y)
+    found = model(seed, joint).fit(x, y)
     seconds = time.perf_counter() - start
     draws = [found.sample(row[None], DRAWS, 0)[0] for row in observed]
     every = zip(draws, reference, strict=True)
     score = joblib.Parallel(n_jobs=-1)(joblib.delayed(c2st)(a, b[:DRAWS]) for a, b in every)
-    print(f"{task} {pairs} seed {seed}  C2ST {np.mean(score):.3f}  {np.round(score, 3)}", end="  ")
+    print(
+        f"{task} {pairs} seed {seed} {joint}  C2ST {np.mean(score):.3f}  {np.round(score, 3)}",
+        end="  ",
+    )
     print(f"fit {seconds:.0f} s", flush=True)
 
 
@@ -74,6 +77,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["truth"]:
         truth(int(sys.argv[2]))
     elif sys.argv[1:2] == ["sbi"]:
-        sbi(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        sbi(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])
     else:
         print(__doc__)

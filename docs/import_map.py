@@ -26,8 +26,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "estimators": ("tables", "pipelines", "baselines", "simulators", "_delegate"),
     "the method": ("mcd",),
     "the contract": (
-        "estimator", "chain", "contrasted", "_several", "_joint_choice", "_distilling",
-        "_calibration", "_conformal", "_censoring", "_mixed",
+        "estimator", "chain", "contrasted", "likelihood", "_several", "_joint_choice",
+        "_distilling", "_calibration", "_conformal", "_censoring", "_mixed",
     ),
     "portfolio": ("portfolio",),
     "experts": ("experts", "discriminators"),

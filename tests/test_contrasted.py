@@ -42,10 +42,13 @@ def log_ratio(X, Y):
     return X[:, 0] * Y[:, 0] - 0.5 * Y[:, 1] ** 2
 
 
-@pytest.fixture
-def tilted():
+@pytest.fixture(params=[True, False], ids=["blind", "own draws"])
+def tilted(request):
     X = np.array([[0.0], [0.7], [-1.5]])
-    return TiltedDistribution([Normal(0), Normal(1)], X, [0, 1], ["a", "b"], log_ratio=log_ratio)
+    links = [Normal(0), Normal(1)]
+    return TiltedDistribution(
+        links, X, [0, 1], ["a", "b"], log_ratio=log_ratio, blind=request.param
+    )
 
 
 def truth(x):
@@ -56,18 +59,19 @@ def truth(x):
 
 
 def test_a_tilted_normal_is_a_normal(tilted):
+    more = 1 if tilted._blind else 3  # with an eighth of the draws
     points = np.random.default_rng(0).normal(size=(3, 50, 2))
     for i, x in enumerate((0.0, 0.7, -1.5)):
         mean, cov = truth(x)
         exact = stats.multivariate_normal(mean, cov).logpdf(points[i])
-        np.testing.assert_allclose(tilted.logpdf(points)[i], exact, atol=0.02)
-        np.testing.assert_allclose(tilted.mean()[i], mean, atol=0.03)
-        np.testing.assert_allclose(tilted.cov()[i], cov, atol=0.02 + 0.03 * abs(x))
+        np.testing.assert_allclose(tilted.logpdf(points)[i], exact, atol=0.02 * more)
+        np.testing.assert_allclose(tilted.mean()[i], mean, atol=0.03 * more)
+        np.testing.assert_allclose(tilted.cov()[i], cov, atol=more * (0.02 + 0.03 * abs(x)))
         draws = tilted.sample(20_000, 0)[i]
         np.testing.assert_allclose(draws.mean(axis=0), mean, atol=0.04)
         np.testing.assert_allclose(np.cov(draws.T), cov, atol=0.05)
         marginal = tilted.marginal("b")
-        assert np.isclose(marginal.mean()[i], mean[1], atol=0.03)
+        assert np.isclose(marginal.mean()[i], mean[1], atol=0.03 * more)
         assert np.isclose(marginal.std()[i], np.sqrt(tilted.cov()[i, 1, 1]), rtol=0.01)
     assert len(np.unique(tilted.sample(2000, 1)[2, :, 0])) > 1000  # refined, not only chosen
     np.testing.assert_array_equal(tilted.sample(5, 3), tilted.sample(5, 3))
@@ -89,7 +93,7 @@ def test_conditionals_and_levels_of_a_tilted_law(tilted):
     level = tilted.hpd_level(np.array([truth(x)[0] for x in (0.0, 0.7, -1.5)]))
     assert (level < 0.05).all()
     few, many = tilted.effective_draws()[[2, 0]]
-    assert 50 < few < many < 2048
+    assert 40 < few < many < 2048
 
 
 def table(n, seed=0):

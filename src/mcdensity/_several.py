@@ -22,6 +22,7 @@ from mcdensity._inputs import all_or_nothing, check_flag, check_quantiles
 from mcdensity._validation import as_generator, check_integer, check_probability, check_weights
 from mcdensity.chain import (
     EstimatorLink,
+    as_columns,
     check_order,
     check_targets,
     fit_links,
@@ -37,6 +38,8 @@ Array = NDArray[np.float64]
 
 # Rows whose laws are worked on at once, and draws by which simultaneous intervals are found.
 _ROWS, _DRAWS = 128, 256
+# Rows by which a fit finds out how many draws count.
+_FEW_ROWS = 32
 # What a fit of several targets leaves, beside what one of one target does.
 _OF_SEVERAL = (
     "links_", "order_", "target_names_", "joint_way_", "joint_scores_", "contrast_",
@@ -54,7 +57,7 @@ class SeveralTargets(ConditionalEstimator):
     order_ : list of int
         The number of the target that each link is the model of.
     target_names_ : list of str
-    joint_way_ : {"chain", "contrast"}
+    joint_way_ : {"chain", "contrast", "likelihood"}
     joint_scores_ : dict
         Held-out log-likelihoods of the ways that were tried.
     """
@@ -125,7 +128,7 @@ class SeveralTargets(ConditionalEstimator):
         inputs = self._link_inputs(inputs)
         model, settings = self._link_model(), self._settings(names)
         way, order, scores = self._choose(inputs, Y, weight, names, settings, given)
-        contrast = None
+        contrast: Any = None
         if way == "contrast":
             from mcdensity.contrasted import JointContrast, fit_common_law
 
@@ -135,6 +138,10 @@ class SeveralTargets(ConditionalEstimator):
             if "y_marginal" in given:
                 given["y_marginal"] = given["y_marginal"][:, order[0]]
             links = fit_links(model, inputs, Y, weight, order, settings, **given)
+        if way == "likelihood":
+            from mcdensity.likelihood import JointLikelihood
+
+            contrast = JointLikelihood().fit(self, inputs, Y, weight, order, settings)
         for name in [name for name in vars(self) if name.endswith("_")]:
             if not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 delattr(self, name)
@@ -163,7 +170,7 @@ class SeveralTargets(ConditionalEstimator):
         from mcdensity._joint_choice import choose_way
 
         joint = getattr(self, "joint", "chain")
-        if joint == "contrast":
+        if isinstance(joint, str) and joint in ("contrast", "likelihood"):
             return joint, check_order("chain", names), {}
         if joint == "auto" and not given and self.effort != "fast" and self.time_budget is None:
             way, order, scores = choose_way(self, X, Y, weight, settings)
@@ -174,13 +181,13 @@ class SeveralTargets(ConditionalEstimator):
     def _warn_of_few_draws(self, X: Array) -> None:
         from mcdensity.contrasted import LEAST_DRAWS
 
-        some = X[np.linspace(0, len(X) - 1, min(len(X), _ROWS)).astype(np.intp)]
+        some = X[np.linspace(0, len(X) - 1, min(len(X), _FEW_ROWS)).astype(np.intp)]
         law = self.contrast_.law(some, self.links_, self.order_, self.target_names_)
         self.effective_draws_ = float(np.median(law.effective_draws()))
         if self.effective_draws_ < LEAST_DRAWS:
             warnings.warn(
-                f"joint='contrast': of the draws of y alone only {self.effective_draws_:.0f} count "
-                "for a row in the middle, too few to normalise its law. Use joint='chain'.",
+                f"joint={self.joint_way_!r}: only {self.effective_draws_:.0f} of the draws that "
+                "normalise it count for a row in the middle: too few. Use joint='chain'.",
                 UserWarning,
                 stacklevel=4,
             )
@@ -422,20 +429,6 @@ class SeveralTargets(ConditionalEstimator):
         n_samples = check_integer("n_samples", n_samples)
         inputs = self._joint_inputs(X)
         return self._joint_law(inputs).sample(n_samples, as_generator(random_state))
-
-
-def as_columns(name: str, value: ArrayLike, k: int, n: int | None = None) -> Array:
-    """Return numbers of shape (rows, k), or say what shape they must have."""
-    array = np.asarray(value, dtype=np.float64)
-    rows = "m" if n is None else n
-    if array.ndim != 2 or array.shape[1] != k or (n is not None and len(array) != n):
-        raise ValueError(
-            f"{name} must be of shape ({rows}, {k}), with the {k} targets of the "
-            f"model, got shape {array.shape}."
-        )
-    if len(array) == 0 or not np.isfinite(array).all():
-        raise ValueError(f"{name} is empty, or contains NaN or infinity; give finite numbers.")
-    return array
 
 
 def _quantile(values: Array, weight: Array, level: float) -> Array:

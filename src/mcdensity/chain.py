@@ -21,6 +21,7 @@ from mcdensity.distribution import ConditionalDistribution
 
 __all__ = [
     "EstimatorLink",
+    "as_columns",
     "check_order",
     "check_targets",
     "fit_links",
@@ -96,6 +97,20 @@ def names_of(y: Any) -> list[str]:
         double = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"y has several columns named {double!r}; rename them.")
     return names
+
+
+def as_columns(name: str, value: ArrayLike, k: int, n: int | None = None) -> Array:
+    """Return numbers of shape (rows, k), or say what shape they must have."""
+    array = np.asarray(value, dtype=np.float64)
+    rows = "m" if n is None else n
+    if array.ndim != 2 or array.shape[1] != k or (n is not None and len(array) != n):
+        raise ValueError(
+            f"{name} must be of shape ({rows}, {k}), with the {k} targets of the "
+            f"model, got shape {array.shape}."
+        )
+    if len(array) == 0 or not np.isfinite(array).all():
+        raise ValueError(f"{name} is empty, or contains NaN or infinity; give finite numbers.")
+    return array
 
 
 def check_targets(y: ArrayLike, names: Sequence[str]) -> Array:

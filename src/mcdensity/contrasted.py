@@ -27,7 +27,7 @@ from mcdensity.discriminators import make_discriminator
 from mcdensity.distribution.tilted import TiltedDistribution
 from mcdensity.experts.base import RatioExpert
 
-__all__ = ["LEAST_DRAWS", "JointContrast", "fit_common_law"]
+__all__ = ["LEAST_DRAWS", "BlindLink", "JointContrast", "fit_common_law"]
 
 Array = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ _BLOCK = 1 << 17
 LEAST_DRAWS = 30.0
 
 
-class _BlindLink(EstimatorLink):
+class BlindLink(EstimatorLink):
     """A link that sees a column of zeros in the place of x."""
 
     def __init__(self, estimator: Any, n_features: int) -> None:
@@ -182,5 +182,5 @@ class JointContrast(InputChecks):
         self, X: Array, links: Sequence[Any], order: Sequence[int], names: Sequence[str]
     ) -> TiltedDistribution:
         """Laws given rows."""
-        blind = [_BlindLink(link, X.shape[1]) for link in links]
+        blind = [BlindLink(link, X.shape[1]) for link in links]
         return TiltedDistribution(blind, X, order, names, log_ratio=self.log_ratio)

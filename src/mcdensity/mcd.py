@@ -102,12 +102,13 @@ class MCD(Distillable, SeveralTargets):
         Bounds (low, high) of y, either of which may be None; no mass lies beyond. By default they
         are detected: 0 if no target is negative, 0 and 1 if all lie between, and an end of the
         range that many rows share. ``(None, None)`` is unbounded.
-    joint : {"auto", "chain", "contrast"} or sequence of str or int, default "auto"
+    joint : {"auto", "chain", "contrast", "likelihood"} or sequence, default "auto"
         How several targets, a y of k columns, are learned together: "chain", the first given x, the
-        second given x and the first, and so on; or "contrast", by pairs with y in R^k, the
-        discriminator ("mlp" where it is none) times a law of y alone. "auto" tries pairs and
-        several orders of the columns on some of the rows; a sequence of names or numbers of the
-        columns is the order of the chain. `target` and `support` may then be lists, one entry per
+        second given x and the first, and so on; "contrast", by pairs with y in R^k, the
+        discriminator ("mlp" where it is none) times a law of y alone; or "likelihood", the chain
+        pooled with a law of y alone times the law of x given y, for simulators. "auto" tries pairs
+        and several orders of the columns on some of the rows; a sequence of names or numbers of
+        the columns is the order of the chain. `target` and `support` may be lists, one entry per
         column.
     calibrate : bool, default False
         Whether to correct the laws by training rows that were held out, see `recalibrate`. "auto"
@@ -189,7 +190,7 @@ class MCD(Distillable, SeveralTargets):
         ],
         "target": [StrOptions({"auto", "continuous", "discrete", "mixed"}), list, tuple],
         "support": [object],
-        "joint": [StrOptions({"auto", "chain", "contrast"}), list, tuple],
+        "joint": [StrOptions({"auto", "chain", "contrast", "likelihood"}), list, tuple],
         "calibrate": ["boolean"],
     }
 

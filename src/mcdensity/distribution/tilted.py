@@ -1,4 +1,4 @@
-"""Laws of several targets that are a common law times a ratio: the paper's formula in R^k."""
+"""Laws of several targets that are another law times a ratio: the paper's formula in R^k."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ __all__ = ["TiltedDistribution"]
 
 # Draws of the common law that everything is a mean over, and those that samples are chosen of.
 _DRAWS, _POOL = 1 << 11, 1 << 13
+# Of links that look at x, most draws count, and each row has draws of its own: fewer are enough.
+_OWN_DRAWS, _OWN_POOL = 1 << 8, 4
 # Steps that move chosen draws, which are few, to where nobody was: in units of 1/sqrt(k) standard
 # deviations of the row's law, large and small ones in turn.
 _STEPS = (1.2, 0.3, 1.2, 0.3, 1.2, 0.3)
@@ -34,9 +36,12 @@ class TiltedDistribution(JointDistribution):
     Parameters
     ----------
     links, X, order, names, given
-        As for `JointDistribution`; the links do not look at X.
+        As for `JointDistribution`.
     log_ratio : callable
         ``log_ratio(X, Y)``, the logarithm of r at pairs of rows, shape (n,).
+    blind : bool, default True
+        Whether the links do not look at X, so that rows share their draws. If they do, the law is
+        :math:`f(y \mid x)\, r(x, y) / Z(x)` with the links' f.
     """
 
     def __init__(
@@ -48,14 +53,14 @@ class TiltedDistribution(JointDistribution):
         given: Mapping[int, Array] | None = None,
         *,
         log_ratio: Callable[[Array, Array], Array],
+        blind: bool = True,
     ) -> None:
         super().__init__(links, X, order, names, given)
-        self._log_ratio = log_ratio
+        self._log_ratio, self._blind = log_ratio, blind
 
     def _with(self, X: Array, given: Mapping[int, Array]) -> Self:
-        return type(self)(
-            self._links, X, self._order, self._all_names, given, log_ratio=self._log_ratio
-        )
+        own = self._links, X, self._order, self._all_names, given
+        return type(self)(*own, log_ratio=self._log_ratio, blind=self._blind)
 
     def _tilt(self, points: Array) -> Array:
         """Log-ratios of rows at points of shape (n, m, k), of all targets."""
@@ -65,7 +70,8 @@ class TiltedDistribution(JointDistribution):
 
     def _log_density(self, points: Array) -> Array:
         full = self._complete(points)
-        if not self._given and points.strides[0] == 0:  # the same points for all rows
+        shared = points.strides[0] == 0  # the same points for all rows
+        if self._blind and not self._given and shared:
             return self[:1]._log_common(points[:1]) + self._tilt(full)
         return self._log_common(points) + self._tilt(full)
 
@@ -73,7 +79,7 @@ class TiltedDistribution(JointDistribution):
         return super()._log_density(points)
 
     def _walk(self, uniform: Array, stop: int | None = None) -> tuple[Array, Array]:
-        if self._given or uniform.ndim == 3:
+        if self._given or uniform.ndim == 3 or not self._blind:
             draws, weight = super()._walk(uniform)
             return draws, weight + self._tilt(draws)
         own = super(TiltedDistribution, self[:1])._walk(uniform)[0]
@@ -83,7 +89,7 @@ class TiltedDistribution(JointDistribution):
     @cached_property
     def _weighed(self) -> tuple[Array, Array]:
         """Draws and log-weights by which everything is normalised."""
-        return self._walk(self._points(_DRAWS))
+        return self._walk(self._points(_DRAWS if self._blind else _OWN_DRAWS))
 
     def _weighted_draws(self, count: int) -> tuple[Array, Array]:
         draws, weight = self._weighed  # few of them count: always as many as there are
@@ -98,7 +104,7 @@ class TiltedDistribution(JointDistribution):
         return True
 
     def effective_draws(self) -> Array:
-        """How many of the 2048 draws that everything is a mean over count, for each row.
+        """How many of the draws that everything is a mean over count, for each row.
 
         Below some tens nothing that this law says is precise.
         """
@@ -122,7 +128,8 @@ class TiltedDistribution(JointDistribution):
         rng = as_generator(random_state)
         if len(self) == 0:
             return np.empty((0, n_samples, self.n_targets))
-        uniform = within(rng.random((_POOL, len(self._order))))
+        pool = _POOL if self._blind else min(_POOL, max(_OWN_DRAWS, _OWN_POOL * n_samples))
+        uniform = within(rng.random((pool, len(self._order))))
         draws, weight = self._walk(uniform)
         draws = draws[..., self._free] if self._given else draws
         found = resampled(draws, weight, n_samples, rng)

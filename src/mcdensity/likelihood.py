@@ -1,0 +1,108 @@
+r"""Several targets by the law of x given them: what simulators are made of.
+
+.. math:: f(y \mid x) \propto f_1(y \mid x)^{1/2} \, \bigl( f_Y(y) f_2(x \mid y) \bigr)^{1/2}
+
+:math:`f_1` is the chain of targets given x, :math:`f_2` a chain of the columns of x given the
+targets, and :math:`f_Y` a chain that does not look at x. By Bayes' formula each factor alone is the
+law of y given x. Where x is made from y by a simple mechanism, the second is far easier to learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from mcdensity._known import storable
+from mcdensity.chain import EstimatorLink
+from mcdensity.contrasted import BlindLink, fit_common_law
+from mcdensity.distribution import JointDistribution
+from mcdensity.distribution.tilted import TiltedDistribution
+
+__all__ = ["JointLikelihood"]
+
+Array = NDArray[np.float64]
+
+# The share of Bayes' formula in the pool. With 10,000 pairs of slcp, two observations, C2ST was
+# 0.801 and 0.779 with 0, 0.732 and 0.667 with a half, 0.720 and 0.713 with 1; and with a half four
+# times as many draws count.
+_SHARE = 0.5
+# The discriminator of the columns of x, where that of the targets is "auto".
+_USUAL = "mixture"
+# Features whose joint law can be learned in reasonable time.
+_MOST_FEATURES = 50
+# Log-ratios beyond this are those of points that were never seen.
+_LIMIT = 60.0
+# Pairs whose densities are computed at once.
+_BLOCK = 1 << 16
+
+
+@storable
+class JointLikelihood:
+    """The ratio of the pooled law of y given x to that of a chain.
+
+    Attributes
+    ----------
+    likelihood_ : MCD
+        The law of the features given the targets.
+    common_ : list of MCD
+        Links of the law of the targets without x.
+    """
+
+    def fit(
+        self,
+        model: Any,
+        X: Array,
+        Y: Array,
+        sample_weight: Array | None,
+        order: Sequence[int],
+        settings: Sequence[dict[str, Any]],
+    ) -> JointLikelihood:
+        """Learn both laws; the parameters are those of a model of several targets."""
+        _check_features(X)
+        if model.time_budget is not None:
+            raise ValueError("time_budget is not for joint='likelihood'; use effort='fast'.")
+        own: dict[str, Any] = {"joint": "chain", "target": "auto", "support": None}
+        if isinstance(model.discriminator, str) and model.discriminator == "auto":
+            own |= {"discriminator": _USUAL, "discriminator_params": None}
+        reverse = clone(model, safe=False).set_params(**own)
+        self.likelihood_ = reverse.fit(Y, X, sample_weight)
+        self.common_ = fit_common_law(model, Y, sample_weight, order, settings)
+        return self
+
+    def law(
+        self, X: Array, links: Sequence[Any], order: Sequence[int], names: Sequence[str]
+    ) -> TiltedDistribution:
+        """Laws given rows."""
+        chain = [EstimatorLink(link) for link in links]
+        blind = [BlindLink(link, X.shape[1]) for link in self.common_]
+
+        def log_ratio(X: Array, Y: Array) -> Array:
+            out = np.empty(len(X))
+            for start in range(0, len(X), _BLOCK):
+                x, y = (part[start : start + _BLOCK] for part in (X, Y))
+                both = [JointDistribution(one, x, order, names).logpdf(y) for one in (blind, chain)]
+                seen = x if x.shape[1] > 1 else x[:, 0]
+                bayes = both[0] + self.likelihood_.logpdf(y, seen)
+                out[start : start + _BLOCK] = _SHARE * (bayes - both[1])
+            return np.clip(out, -_LIMIT, _LIMIT)
+
+        return TiltedDistribution(chain, X, order, names, log_ratio=log_ratio, blind=False)
+
+
+def _check_features(X: Array) -> None:
+    """Refuse features that have no law of their own."""
+    why = None
+    if X.shape[1] > _MOST_FEATURES:
+        why = f"X has {X.shape[1]} columns, and at most {_MOST_FEATURES} can be learned"
+    elif np.isnan(X).any():
+        why = "X has missing values"
+    elif (X.min(axis=0) == X.max(axis=0)).any():
+        why = f"column {int(np.argmax(X.min(axis=0) == X.max(axis=0)))} of X is constant"
+    if why is not None:
+        raise ValueError(
+            f"joint='likelihood' learns the law of x given y, but {why}. Use joint='chain'."
+        )
