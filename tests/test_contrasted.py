@@ -165,7 +165,7 @@ def test_few_draws_are_said():
     X = rng.uniform(-1, 1, size=(400, 3))
     Y = X + 0.01 * rng.normal(size=(400, 3))
     model = MCD("quadratic", joint="contrast", discriminator_params={"C": 1e6}, **LINE)
-    with pytest.warns(UserWarning, match=r"only \d+ count .* Use joint='chain'"):
+    with pytest.warns(UserWarning, match=r"only \d+ of the draws .* Use joint='chain'"):
         model.fit(X, Y)
     assert model.effective_draws_ < 30
 
