@@ -83,6 +83,7 @@ def test_files_and_rows_and_refusals(model, tmp_path):
     [
         (lambda X: np.where(X > 2, np.nan, X), "X has missing values"),
         (lambda X: np.column_stack([X, np.ones(len(X))]), "column 3 of X is constant"),
+        (lambda X: X[:, [0, 1, 0]], "with the columns of X as targets .* determined by 'y0'"),
         (lambda X: np.tile(X, 20), "X has 60 columns, and at most 50 can be learned"),
     ],
 )

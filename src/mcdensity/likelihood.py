@@ -69,7 +69,13 @@ class JointLikelihood:
         if isinstance(model.discriminator, str) and model.discriminator == "auto":
             own |= {"discriminator": _USUAL, "discriminator_params": None}
         reverse = clone(model, safe=False).set_params(**own)
-        self.likelihood_ = reverse.fit(Y, X, sample_weight)
+        try:
+            self.likelihood_ = reverse.fit(Y, X, sample_weight)
+        except ValueError as error:
+            raise ValueError(
+                "joint='likelihood' learns the law of x given y, with the columns of X as targets "
+                f"y0, y1, ...: {error} Or use joint='chain'."
+            ) from error
         self.common_ = fit_common_law(model, Y, sample_weight, order, settings)
         return self
 
