@@ -31,6 +31,10 @@ class Normal:
     def ppf(self, X, q):
         return self._law(X).ppf(q)
 
+    def draw(self, X, q):
+        y = self.ppf(X, q)
+        return y, self._law(X).logpdf(y)
+
     def laws(self, X):
         from mcdensity.distribution import ScipyDistribution
 
@@ -38,7 +42,7 @@ class Normal:
         return ScipyDistribution(stats.norm, mean, np.full_like(mean, self._law(X).std()[0, 0]))
 
 
-def log_ratio(X, Y):
+def log_ratio(X, Y, log_common):
     return X[:, 0] * Y[:, 0] - 0.5 * Y[:, 1] ** 2
 
 
@@ -195,4 +199,4 @@ def test_orders_that_are_level_stay_as_they_are():
     model = MCD("quadratic", random_state=0, **LINE)
     way, order, scores = choose_way(model, X, Y, np.linspace(0.5, 1.5, 300), settings)
     assert (way, order) == ("chain", [0, 1, 2])
-    assert len(scores) == 7  # six orders, and pairs
+    assert len(scores) == 8  # six orders, pairs, and the law of x given y

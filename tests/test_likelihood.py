@@ -5,7 +5,9 @@ import pytest
 from scipy import stats
 
 from mcdensity import MCD, load, save
+from mcdensity._joint_choice import choose_way
 from mcdensity.distribution.tilted import TiltedDistribution
+from mcdensity.likelihood import looks_simulated
 
 LINE = {"target": "continuous", "support": (None, None)}
 NOISE = 0.5
@@ -62,6 +64,55 @@ def test_it_is_better_than_the_chain_where_x_is_made_from_y():
         for way in ("likelihood", "chain")
     )
     assert found.mean() > plain.mean()
+
+
+def noisy_mean(n, seed=0):
+    """Four draws of a normal law: given its mean and spread simple, the other way round not."""
+    rng = np.random.default_rng(seed)
+    Y = rng.uniform(-2, 2, size=(n, 2))
+    return Y[:, :1] + np.exp(Y[:, 1:]) * rng.normal(size=(n, 4)), Y
+
+
+QUICK = {"discriminator_params": {"members": 1, "steps": 100}, "random_state": 0, "n_jobs": 1}
+
+
+def test_auto_takes_it_where_it_is_far_better():
+    model = MCD("mixture", **QUICK, **LINE)
+    way, order, scores = choose_way(model, *noisy_mean(300), None, [LINE, LINE])
+    assert way == "likelihood"
+    assert sorted(order) == [0, 1]
+    chains = [score for key, score in scores.items() if isinstance(key, tuple)]
+    assert scores["likelihood"] > max(chains) + 0.2
+
+
+def test_auto_leaves_it_where_it_gains_little():
+    model = MCD("quadratic", random_state=0, n_jobs=1, **LINE).fit(*simulated(300))
+    assert model.joint_way_ == "chain"
+    # Within the error of 64 rows.
+    assert abs(model.joint_scores_["likelihood"] - model.joint_scores_["y0, y1"]) < 0.2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda X: np.where(X > 2, np.nan, X),
+        lambda X: X.round(),
+        lambda X: np.column_stack([X, np.ones(len(X))]),
+        lambda X: np.tile(X, 6),
+    ],
+)
+def test_auto_does_not_try_it_for_what_no_simulator_makes(change):
+    assert not looks_simulated(change(simulated(300)[0]))
+    assert looks_simulated(simulated(300)[0])
+
+
+def test_auto_goes_on_where_x_has_no_joint_law():
+    X, Y = simulated(300)
+    way, _, scores = choose_way(
+        MCD("quadratic", random_state=0, n_jobs=1), X[:, [0, 1, 0]], Y, None, [LINE, LINE]
+    )
+    assert way == "chain"
+    assert "likelihood" not in scores
 
 
 def test_files_and_rows_and_refusals(model, tmp_path):

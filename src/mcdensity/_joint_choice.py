@@ -1,4 +1,4 @@
-"""How several targets are learned together: a chain in which order, or the paper's pairs.
+"""How several targets are learned together: a chain in which order, the paper's pairs, or Bayes.
 
 Some rows are fitted with little effort in each of the ways, and others judge them.
 """
@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from sklearn.base import clone
 
 from mcdensity._validation import as_generator
-from mcdensity.chain import fit_steps
+from mcdensity.chain import EstimatorLink, fit_steps
 from mcdensity.contrasted import LEAST_DRAWS, JointContrast, fit_common_law
+from mcdensity.distribution import JointDistribution
 from mcdensity.distribution.tilted import TiltedDistribution
+from mcdensity.likelihood import JointLikelihood, looks_simulated
 
 __all__ = ["choose_way"]
 
@@ -30,6 +33,13 @@ _MOST_FOR_ALL = 3
 _MOST_FOR_PAIRS = 4
 # Standard errors by which another way must be better than a chain in the order of the columns.
 _CLEARLY = 2.0
+# Judges of the law of x given y, and the draws that normalise it for each.
+_FEW_JUDGES, _FEW_DRAWS = 64, 64
+# Nats by which that law must be better than all else, since its predictions take several times as
+# long. By 800 rows of the five simulators it gains 0.91 on slcp, and -0.09 to 0.07 on the others.
+_LARGE = 0.2
+# The share of the draws that must count.
+_LEAST_SHARE = 0.1
 
 
 def choose_way(
@@ -38,7 +48,7 @@ def choose_way(
     Y: Array,
     sample_weight: Array | None,
     settings: Sequence[dict[str, Any]],
-) -> tuple[str, list[int], dict[tuple[int, ...], float]]:
+) -> tuple[str, list[int], dict[tuple[int, ...] | str, float]]:
     """Choose by held-out likelihood.
 
     Parameters
@@ -49,11 +59,11 @@ def choose_way(
 
     Returns
     -------
-    way : {"chain", "contrast"}
+    way : {"chain", "contrast", "likelihood"}
     order : list of int
-    scores : dict
-        Held-out log-likelihood of each order, and of pairs, whose key is (); empty where there are
-        too few rows to choose by.
+    scores : dict of tuple or str to float
+        Held-out log-likelihood of each order, and of "contrast" and "likelihood" where these were
+        tried; empty where there are too few rows to choose by.
     """
     k = Y.shape[1]
     own = tuple(range(k))
@@ -77,16 +87,30 @@ def choose_way(
     for (j, before), link in zip(steps, links, strict=True):
         inputs = np.hstack([X[judges], Y[judges][:, list(before)]])
         found[j, before] = link.logpdf(inputs, Y[judges, j])
-    values = {o: np.sum([found[step] for step in chains[o]], axis=0) for o in orders}
+    values: dict[tuple[int, ...] | str, Array] = {
+        o: np.sum([found[step] for step in chains[o]], axis=0) for o in orders
+    }
     mixed = any(link.target_kind_ == "mixed" for link in links)
     if k <= _MOST_FOR_PAIRS and not mixed:
         law = _by_pairs(quick, X[rows], Y[rows], weight, settings, X[judges])
         if np.median(law.effective_draws()) >= LEAST_DRAWS:
-            values[()] = law.logpdf(Y[judges])
+            values["contrast"] = law.logpdf(Y[judges])
     scores = {way: float(share @ value) for way, value in values.items()}
     better = [way for way in values if _is_better(values[way] - values[own], share)]
     best = max(better, key=scores.__getitem__, default=own)
-    return ("chain", list(best), scores) if best else ("contrast", list(own), scores)
+    order = own if isinstance(best, str) else best
+    if looks_simulated(X[rows]) and not mixed:
+        chain = [links[steps.index(step)] for step in chains[order]]
+        some = judges[:_FEW_JUDGES]
+        trial = quick, X[rows], Y[rows], weight, order, settings
+        gain = _gain_by_bayes(trial, chain, X[some], Y[some])
+        if gain is not None:
+            gain += (values[order] - values[best])[: len(some)]
+            part = share[: len(some)] / share[: len(some)].sum()
+            scores["likelihood"] = scores[best] + float(part @ gain)
+            if part @ gain > _LARGE and _is_better(gain, part):
+                best = "likelihood"
+    return (best if isinstance(best, str) else "chain"), list(order), scores
 
 
 def _is_better(gain: Array, share: Array) -> bool:
@@ -107,3 +131,31 @@ def _by_pairs(
     links = fit_common_law(model, Y, weight, order, settings)
     ratio = JointContrast.of(model).fit(X, Y, weight, links, order)
     return ratio.law(X_new, links, order, [str(j) for j in order])
+
+
+def _gain_by_bayes(
+    trial: tuple[Any, ...], links: Sequence[Any], X: Array, Y: Array
+) -> Array | None:
+    """Gains over a chain, of each row, by pooling it with the law of x given y; None if there are
+    no such laws, or too few draws count.
+    """
+    order = trial[4]
+    try:
+        bayes = JointLikelihood().fit(*trial)
+    except ValueError:  # a column of x that is determined by another, or the like
+        return None
+    law = JointDistribution(
+        [EstimatorLink(link) for link in links], X, order, [str(j) for j in order]
+    )
+    draws = law.sample(_FEW_DRAWS, 0)
+    points = np.concatenate([Y[:, None], draws], axis=1)
+    n, m, k = points.shape
+    log_chain = law.logpdf(points).ravel()
+    ratio = bayes.log_ratio(np.repeat(X, m, axis=0), points.reshape(n * m, k), log_chain)
+    ratio = ratio.reshape(n, m)
+    drawn = ratio[:, 1:]
+    total = logsumexp(drawn, axis=1)
+    count = np.exp(2 * total - logsumexp(2 * drawn, axis=1))
+    if np.median(count) < _FEW_DRAWS * _LEAST_SHARE:
+        return None
+    return ratio[:, 0] - total + np.log(_FEW_DRAWS)

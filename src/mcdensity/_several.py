@@ -166,15 +166,19 @@ class SeveralTargets(ConditionalEstimator):
         settings: list[dict[str, Any]],
         given: dict[str, Any],
     ) -> tuple[str, list[int], dict[str, float]]:
-        """Return "chain" or "contrast", the order of a chain, and scores of a trial."""
+        """Return the way, the order of a chain, and scores of a trial."""
         from mcdensity._joint_choice import choose_way
 
         joint = getattr(self, "joint", "chain")
-        if isinstance(joint, str) and joint in ("contrast", "likelihood"):
+        if joint == "likelihood":
+            from mcdensity.likelihood import check_features
+
+            check_features(self, X)
+        if joint in ("contrast", "likelihood"):
             return joint, check_order("chain", names), {}
         if joint == "auto" and not given and self.effort != "fast" and self.time_budget is None:
             way, order, scores = choose_way(self, X, Y, weight, settings)
-            keys = [", ".join(names[j] for j in one) or "contrast" for one in scores]
+            keys = [o if isinstance(o, str) else ", ".join(names[j] for j in o) for o in scores]
             return way, order, dict(zip(keys, scores.values(), strict=True))
         return "chain", check_order(joint, names), {}
 

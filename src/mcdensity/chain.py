@@ -64,6 +64,17 @@ class EstimatorLink:
         inner = self.estimator._check_predict(self._inputs(X))
         return np.concatenate(self.estimator._in_blocks(inner, lambda d, rows: d.ppf(q[rows])))
 
+    def draw(self, X: Array, q: Array) -> tuple[Array, Array]:
+        """Quantiles of rows at q of shape (n, m), and log-densities there."""
+        inner = self.estimator._check_predict(self._inputs(X))
+
+        def of_rows(law: ConditionalDistribution, rows: slice) -> tuple[Array, Array]:
+            y = law.ppf(q[rows])
+            return y, law.logpdf(y)
+
+        y, value = zip(*self.estimator._in_blocks(inner, of_rows), strict=True)
+        return np.concatenate(y), np.concatenate(value)
+
     def moments(self, X: Array) -> tuple[Array, Array]:
         """Mean and standard deviation of rows."""
         inner = self.estimator._check_predict(self._inputs(X))

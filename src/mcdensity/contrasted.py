@@ -167,7 +167,7 @@ class JointContrast(InputChecks):
         columns = zip(self.spaces_, Y.T, strict=True)
         return np.column_stack([space.inner(space.standardize(y)) for space, y in columns])
 
-    def log_ratio(self, X: Array, Y: Array) -> Array:
+    def log_ratio(self, X: Array, Y: Array, log_common: Array | None = None) -> Array:
         """Logarithm of the ratio at pairs of rows, shape (n,)."""
         out = np.empty(len(X))
         for start in range(0, len(X), _BLOCK):

@@ -21,8 +21,9 @@ from mcdensity.chain import EstimatorLink
 from mcdensity.contrasted import BlindLink, fit_common_law
 from mcdensity.distribution import JointDistribution
 from mcdensity.distribution.tilted import TiltedDistribution
+from mcdensity.target_kind import decide
 
-__all__ = ["JointLikelihood"]
+__all__ = ["JointLikelihood", "check_features", "looks_simulated"]
 
 Array = NDArray[np.float64]
 
@@ -34,6 +35,8 @@ _SHARE = 0.5
 _USUAL = "mixture"
 # Features whose joint law can be learned in reasonable time.
 _MOST_FEATURES = 50
+# Of a model that chooses how it learns, columns that such a law is tried for.
+_MOST_TO_TRY = 16
 # Log-ratios beyond this are those of points that were never seen.
 _LIMIT = 60.0
 # Pairs whose densities are computed at once.
@@ -49,7 +52,8 @@ class JointLikelihood:
     likelihood_ : MCD
         The law of the features given the targets.
     common_ : list of MCD
-        Links of the law of the targets without x.
+        Links of the law of the targets without x, in the order `order_`.
+    order_ : list of int
     """
 
     def fit(
@@ -62,9 +66,6 @@ class JointLikelihood:
         settings: Sequence[dict[str, Any]],
     ) -> JointLikelihood:
         """Learn both laws; the parameters are those of a model of several targets."""
-        _check_features(X)
-        if model.time_budget is not None:
-            raise ValueError("time_budget is not for joint='likelihood'; use effort='fast'.")
         own: dict[str, Any] = {"joint": "chain", "target": "auto", "support": None}
         if isinstance(model.discriminator, str) and model.discriminator == "auto":
             own |= {"discriminator": _USUAL, "discriminator_params": None}
@@ -77,30 +78,37 @@ class JointLikelihood:
                 f"y0, y1, ...: {error} Or use joint='chain'."
             ) from error
         self.common_ = fit_common_law(model, Y, sample_weight, order, settings)
+        self.order_ = list(order)
         return self
+
+    def log_ratio(self, X: Array, Y: Array, log_chain: Array | None) -> Array:
+        """Log-ratios of the pooled law to the chain at pairs of rows, up to a constant of x.
+
+        `log_chain` has the chain's log-densities there; all are of shape (n,).
+        """
+        assert log_chain is not None  # the links look at x
+        out, names = np.empty(len(X)), [str(j) for j in self.order_]
+        links = [BlindLink(link, X.shape[1]) for link in self.common_]
+        for start in range(0, len(X), _BLOCK):
+            some = slice(start, start + _BLOCK)
+            x, y = X[some], Y[some]
+            common = JointDistribution(links, x, self.order_, names).logpdf(y)
+            seen = self.likelihood_.logpdf(y, x if x.shape[1] > 1 else x[:, 0])
+            out[some] = _SHARE * (common + seen - log_chain[some])
+        return np.clip(out, -_LIMIT, _LIMIT)
 
     def law(
         self, X: Array, links: Sequence[Any], order: Sequence[int], names: Sequence[str]
     ) -> TiltedDistribution:
         """Laws given rows."""
         chain = [EstimatorLink(link) for link in links]
-        blind = [BlindLink(link, X.shape[1]) for link in self.common_]
-
-        def log_ratio(X: Array, Y: Array) -> Array:
-            out = np.empty(len(X))
-            for start in range(0, len(X), _BLOCK):
-                x, y = (part[start : start + _BLOCK] for part in (X, Y))
-                both = [JointDistribution(one, x, order, names).logpdf(y) for one in (blind, chain)]
-                seen = x if x.shape[1] > 1 else x[:, 0]
-                bayes = both[0] + self.likelihood_.logpdf(y, seen)
-                out[start : start + _BLOCK] = _SHARE * (bayes - both[1])
-            return np.clip(out, -_LIMIT, _LIMIT)
-
-        return TiltedDistribution(chain, X, order, names, log_ratio=log_ratio, blind=False)
+        return TiltedDistribution(chain, X, order, names, log_ratio=self.log_ratio, blind=False)
 
 
-def _check_features(X: Array) -> None:
-    """Refuse features that have no law of their own."""
+def check_features(model: Any, X: Array) -> None:
+    """Refuse features that have no law of their own, and what cannot be kept."""
+    if model.time_budget is not None:
+        raise ValueError("time_budget is not for joint='likelihood'; use effort='fast'.")
     why = None
     if X.shape[1] > _MOST_FEATURES:
         why = f"X has {X.shape[1]} columns, and at most {_MOST_FEATURES} can be learned"
@@ -112,3 +120,10 @@ def _check_features(X: Array) -> None:
         raise ValueError(
             f"joint='likelihood' learns the law of x given y, but {why}. Use joint='chain'."
         )
+
+
+def looks_simulated(X: Array) -> bool:
+    """Whether x may be what a simulator made of y: a few columns, all continuous."""
+    if not 2 <= X.shape[1] <= _MOST_TO_TRY or np.isnan(X).any():
+        return False
+    return all(len(np.unique(x)) > 1 and decide(x, "auto", None).kind == "continuous" for x in X.T)

@@ -40,6 +40,10 @@ class Link(Protocol):
         """Quantiles of rows at q of shape (n, m)."""
         ...
 
+    def draw(self, X: Array, q: Array) -> tuple[Array, Array]:
+        """Quantiles of rows at q of shape (n, m), and log-densities there."""
+        ...
+
     def moments(self, X: Array) -> tuple[Array, Array]:
         """Mean and standard deviation of rows."""
         ...
@@ -169,7 +173,9 @@ class JointDistribution(Distribution):
         first = min(self._order.index(j) for j in self._free)
         return first < self._last_given()
 
-    def _walk(self, uniform: Array, stop: int | None = None) -> tuple[Array, Array]:
+    def _walk(
+        self, uniform: Array, stop: int | None = None, log_density: Array | None = None
+    ) -> tuple[Array, Array]:
         """Follow the chain: draw the free targets, and weigh draws by the given ones.
 
         Parameters
@@ -178,11 +184,12 @@ class JointDistribution(Distribution):
             Uniform numbers, one for each link.
         stop : int, optional
             How many links to follow.
+        log_density : ndarray of shape (n, m), optional
+            Log-densities of the draws are added to it.
 
         Returns
         -------
-        y : ndarray of shape (n, m, links)
-            In the order of the targets.
+        y : ndarray of shape (n, m, links), in the order of the targets
         log_weight : ndarray of shape (n, m)
         """
         n, m = len(self), uniform.shape[-2]
@@ -201,11 +208,14 @@ class JointDistribution(Distribution):
                 if j in self._given:
                     flat[:, j] = np.repeat(self._given[j][some], m)
                     weight[some] += link.logpdf(inputs, flat[:, j]).reshape(-1, m)
-                elif place == 0:
-                    flat[:, j] = link.ppf(rows, uniform[some, :, 0]).ravel()
+                    continue
+                q = uniform[some, :, place]
+                inputs, q = (rows, q) if place == 0 else (inputs, q.reshape(-1, 1))
+                if log_density is None:
+                    flat[:, j] = link.ppf(inputs, q).ravel()
                 else:
-                    q = uniform[some, :, place].reshape(-1, 1)
-                    flat[:, j] = link.ppf(inputs, q)[:, 0]
+                    flat[:, j], value = (part.ravel() for part in link.draw(inputs, q))
+                    log_density[some] += value.reshape(-1, m)
             y[some] = flat.reshape(-1, m, y.shape[2])
         return y, weight
 

@@ -19,11 +19,14 @@ __all__ = ["TiltedDistribution"]
 
 # Draws of the common law that everything is a mean over, and those that samples are chosen of.
 _DRAWS, _POOL = 1 << 11, 1 << 13
-# Of links that look at x, most draws count, and each row has draws of its own: fewer are enough.
+# Of links that look at x, most draws count, and each row has draws of its own: fewer are enough,
+# and samples are chosen of so many times as many.
 _OWN_DRAWS, _OWN_POOL = 1 << 8, 4
 # Steps that move chosen draws, which are few, to where nobody was: in units of 1/sqrt(k) standard
 # deviations of the row's law, large and small ones in turn.
 _STEPS = (1.2, 0.3, 1.2, 0.3, 1.2, 0.3)
+# Of links that look at x, few draws were chosen twice.
+_OWN_STEPS = 2
 
 
 class TiltedDistribution(JointDistribution):
@@ -38,7 +41,8 @@ class TiltedDistribution(JointDistribution):
     links, X, order, names, given
         As for `JointDistribution`.
     log_ratio : callable
-        ``log_ratio(X, Y)``, the logarithm of r at pairs of rows, shape (n,).
+        ``log_ratio(X, Y, log_common)``, the logarithm of r at pairs of rows, shape (n,); the last
+        argument has the links' log-densities there, and is None where the links are blind.
     blind : bool, default True
         Whether the links do not look at X, so that rows share their draws. If they do, the law is
         :math:`f(y \mid x)\, r(x, y) / Z(x)` with the links' f.
@@ -52,7 +56,7 @@ class TiltedDistribution(JointDistribution):
         names: Sequence[str],
         given: Mapping[int, Array] | None = None,
         *,
-        log_ratio: Callable[[Array, Array], Array],
+        log_ratio: Callable[[Array, Array, Array | None], Array],
         blind: bool = True,
     ) -> None:
         super().__init__(links, X, order, names, given)
@@ -62,24 +66,34 @@ class TiltedDistribution(JointDistribution):
         own = self._links, X, self._order, self._all_names, given
         return type(self)(*own, log_ratio=self._log_ratio, blind=self._blind)
 
-    def _tilt(self, points: Array) -> Array:
+    def _tilt(self, points: Array, log_common: Array | None = None) -> Array:
         """Log-ratios of rows at points of shape (n, m, k), of all targets."""
         n, m, k = points.shape
-        pairs = self._log_ratio(np.repeat(self._X, m, axis=0), points.reshape(n * m, k))
-        return pairs.reshape(n, m)
+        rows = np.repeat(self._X, m, axis=0)
+        flat = None if log_common is None else log_common.ravel()
+        return self._log_ratio(rows, points.reshape(n * m, k), flat).reshape(n, m)
 
     def _log_density(self, points: Array) -> Array:
         full = self._complete(points)
+        if not self._blind:
+            common = self._log_common(points)
+            return common + self._tilt(full, common)
         shared = points.strides[0] == 0  # the same points for all rows
-        if self._blind and not self._given and shared:
+        if not self._given and shared:
             return self[:1]._log_common(points[:1]) + self._tilt(full)
         return self._log_common(points) + self._tilt(full)
 
     def _log_common(self, points: Array) -> Array:
         return super()._log_density(points)
 
-    def _walk(self, uniform: Array, stop: int | None = None) -> tuple[Array, Array]:
-        if self._given or uniform.ndim == 3 or not self._blind:
+    def _walk(
+        self, uniform: Array, stop: int | None = None, log_density: Array | None = None
+    ) -> tuple[Array, Array]:
+        if not self._blind:
+            drawn = np.zeros((len(self), uniform.shape[-2]))
+            draws, weight = super()._walk(uniform, log_density=drawn)
+            return draws, weight + self._tilt(draws, drawn + weight)
+        if self._given or uniform.ndim == 3:
             draws, weight = super()._walk(uniform)
             return draws, weight + self._tilt(draws)
         own = super(TiltedDistribution, self[:1])._walk(uniform)[0]
@@ -128,7 +142,9 @@ class TiltedDistribution(JointDistribution):
         rng = as_generator(random_state)
         if len(self) == 0:
             return np.empty((0, n_samples, self.n_targets))
-        pool = _POOL if self._blind else min(_POOL, max(_OWN_DRAWS, _OWN_POOL * n_samples))
+        pool = _POOL
+        if not self._blind:
+            pool = max(_OWN_DRAWS, min(_OWN_POOL * n_samples, max(_POOL, 2 * n_samples)))
         uniform = within(rng.random((pool, len(self._order))))
         draws, weight = self._walk(uniform)
         draws = draws[..., self._free] if self._given else draws
@@ -143,7 +159,7 @@ class TiltedDistribution(JointDistribution):
         moves = np.array([not len(self._law_of(j).atoms) for j in self._free])
         scale = np.where(moves, spread, 0.0)[:, None] / np.sqrt(self.n_targets)
         value = self._log_density(y)
-        for size in _STEPS:
+        for size in _STEPS if self._blind else _STEPS[:_OWN_STEPS]:
             new = y + size * scale * rng.normal(size=y.shape)
             there = self._log_density(new)
             with np.errstate(invalid="ignore"):  # from nowhere to nowhere: stay
