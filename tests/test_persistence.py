@@ -1,8 +1,12 @@
 """Model files: what is saved is what is loaded, and nothing in a file is run."""
 
+import ast
 import os
 import pickle
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -186,3 +190,21 @@ def test_missing_files_and_folders(tmp_path):
         load(tmp_path / "nothing.mcd")
     with pytest.raises(IsADirectoryError, match="is a folder"):
         load(tmp_path)
+
+
+def test_all_parts_are_known_where_nothing_was_fitted():
+    """Modules that only some fits import register their classes all the same."""
+    package = Path(mcdensity.__file__).parent
+    names = []
+    for path in package.rglob("*.py"):
+        module = ".".join(["mcdensity", *path.relative_to(package).with_suffix("").parts])
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            decorators = [ast.unparse(d) for d in getattr(node, "decorator_list", ())]
+            if "storable" in decorators:
+                names.append(f"{module}:{node.name}")
+    code = "import sys, mcdensity\nfrom mcdensity._known import find\n[*map(find, sys.argv[1:])]"
+    names += ["mcdensity.contrasted:JointContrast", "mcdensity.likelihood:JointLikelihood"]
+    assert len(names) > 10
+    names.sort(key=lambda name: ".experts." in name)  # these import much
+    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

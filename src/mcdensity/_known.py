@@ -25,6 +25,8 @@ _KNOWN = {
     "mcdensity.baselines.mdn": ("MDN",),
     "mcdensity.baselines.nnkcde": ("NNKCDE",),
     "mcdensity.baselines.rfcde": ("RFCDE", "FunctionalRFCDE"),
+    "mcdensity.contrasted": ("JointContrast",),
+    "mcdensity.likelihood": ("JointLikelihood",),
     "mcdensity.marginals.adaptive": ("AdaptiveDensity",),
     "mcdensity.marginals.kde": ("KernelDensity",),
     "mcdensity.marginals.masses": ("Masses",),

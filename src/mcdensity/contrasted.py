@@ -18,7 +18,6 @@ from sklearn.base import clone
 
 from mcdensity._effort import EFFORTS
 from mcdensity._inputs import InputChecks
-from mcdensity._known import storable
 from mcdensity._pairs import group_codes
 from mcdensity._validation import as_generator
 from mcdensity.chain import EstimatorLink, fit_links
@@ -70,7 +69,6 @@ def fit_common_law(
     return fit_links(plain, np.zeros((len(Y), 1)), Y, sample_weight, order, each)
 
 
-@storable
 class JointContrast(InputChecks):
     """The ratio of the law of y given x to that of y alone, for y of k columns.
 

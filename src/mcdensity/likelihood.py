@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mcdensity._known import storable
 from mcdensity.chain import EstimatorLink
 from mcdensity.contrasted import BlindLink, fit_common_law
 from mcdensity.distribution import JointDistribution
@@ -43,7 +42,6 @@ _LIMIT = 60.0
 _BLOCK = 1 << 16
 
 
-@storable
 class JointLikelihood:
     """The ratio of the pooled law of y given x to that of a chain.
 
