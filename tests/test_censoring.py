@@ -5,9 +5,11 @@ import pytest
 from scipy import stats
 
 from mcdensity import MCD, TableEstimator, load, metrics, save
+from mcdensity._bounds import Bounds
 from mcdensity._censoring import _completed, jumps
 from mcdensity._mixing import pooling_exponents, survivor_exponent
 from mcdensity.distribution import ScipyDistribution
+from mcdensity.experts.density.durations import _log_distance
 
 
 def durations(n, seed=0):
@@ -152,23 +154,111 @@ def test_auto_and_tables_and_caps(tmp_path):
     model = TableEstimator(MCD(effort="fast", random_state=0, n_jobs=1))
     model.fit(pandas.DataFrame(X), bound, censored=censored)
     assert model.target_kind_ == "continuous"
-    shares = dict.fromkeys(("mixture", "mixture of four", "flow"), 1 / 3)
-    assert model.weights_ == shares | {"marginal": 0.0}
+    share = model.weights_["families"]
+    assert 0.2 < share < 0.9  # log-normal, and the first of them
+    shares = dict.fromkeys(("mixture", "mixture of four", "flow"), (1 - share) / 3)
+    assert model.weights_ == shares | {"families": share, "marginal": 0.0}
+    families = model.discriminator_.families.family_weights_
+    assert sum(families.values()) == pytest.approx(1)
     law = model.predict_distribution(pandas.DataFrame(X[:50]))
     assert law.sf(1.5).mean() == pytest.approx((y[:50] > 1.5).mean(), abs=0.15)
-    # The mean of the densities of the experts, relative to the marginal or not.
+    # The weighted mean of the densities, relative to the marginal or not.
     expert, at, own = model.discriminator_, X[:5, :1], np.full((5, 1), -0.7)
-    parts = [part.condition(X[:5]) for part in expert.experts.values()]
-    both = expert.condition(X[:5])
-    mean = np.mean([np.exp(part.log_density(at)) for part in parts], axis=0)
+    parts = [part.condition(X[:5]) for part in (*expert.experts.values(), expert.families)]
+    both, weights = expert.condition(X[:5]), [*3 * [(1 - share) / 3], share]
+    found = [np.exp(part.log_density(at)) for part in parts]
+    mean = np.average(found, axis=0, weights=weights)
     np.testing.assert_allclose(np.exp(both.log_density(at)), mean)
-    mean = np.mean([np.exp(part.log_ratio(at, own)) for part in parts], axis=0)
+    found = [np.exp(part.log_ratio(at, own)) for part in parts]
+    mean = np.average(found, axis=0, weights=weights)
     np.testing.assert_allclose(np.exp(both.relative(at, own)), mean)
     save(model, tmp_path / "model.mcd")
     again = load(tmp_path / "model.mcd").predict_distribution(pandas.DataFrame(X[:50]))
     np.testing.assert_array_equal(again.sf(1.5), law.sf(1.5))
     only = MCD(discriminator_params={"portfolio": ["mixture"]}, effort="fast", random_state=0)
     assert only.fit(X, bound, censored=censored).weights_ == {"mixture": 1.0, "marginal": 0.0}
+
+
+@pytest.mark.parametrize("name", ["normal", "weibull", "logistic", "exponentiated weibull", "burr"])
+def test_families_have_densities_and_survivors(name):
+    torch = pytest.importorskip("torch")
+    from mcdensity.networks.families import FAMILIES, log_density, log_survivor
+
+    assert name in FAMILIES
+    known = {"normal": stats.norm, "weibull": stats.gumbel_l, "logistic": stats.logistic}
+    at = torch.linspace(-60, 60, 120_001, dtype=torch.float64)
+    for shape in (-1.0, 0.0, 2.0):
+        parameters = torch.tensor([0.5, 0.3, shape], dtype=torch.float64).expand(len(at), 3)
+        density = log_density(name, at, parameters).exp().numpy()
+        survivor = log_survivor(name, at, parameters).exp().numpy()
+        mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * 1e-3)])
+        assert mass[-1] == pytest.approx(1, abs=1e-4)
+        np.testing.assert_allclose(1 - mass, survivor, atol=1e-4)
+        if name in known:
+            law = known[name](0.5, np.exp(0.3))
+            np.testing.assert_allclose(density, law.pdf(at.numpy()), atol=1e-6)
+    # Gradients are finite far out, too.
+    far = torch.tensor([-400.0, -40.0, 0.0, 40.0, 400.0])
+    parameters = torch.zeros(5, 3, requires_grad=True)
+    (log_density(name, far, parameters) + log_survivor(name, far, parameters)).sum().backward()
+    assert torch.isfinite(parameters.grad).all()
+
+
+def weibull(X):
+    return stats.weibull_min(np.exp(0.5 + 0.4 * X[:, 1]), scale=np.exp(0.7 * X[:, 0]))
+
+
+def test_families_know_tails_of_which_nothing_was_seen():
+    """Where nine in ten outcomes are censored, laws come close to the truth."""
+    rng = np.random.default_rng(10)
+    X = rng.normal(size=(600, 2))
+    y = weibull(X).rvs(random_state=rng)
+    end = np.median(y) * np.exp(rng.normal(size=600))
+    options = {"effort": "fast", "random_state": 0, "n_jobs": 1}
+    model = MCD(**options).fit(X, np.minimum(y, end), censored=y > end)
+    new = rng.normal(size=(300, 2))
+    new[:, 0] = 1.5 + 0.3 * new[:, 0]
+    truth, law = weibull(new), model.predict_distribution(new)
+    free = MCD(discriminator_params={"portfolio": ["mixture", "flow"]}, **options)
+    free.fit(X, np.minimum(y, end), censored=y > end)
+    assert "families" not in free.weights_
+    other, found = free.predict_distribution(new), np.zeros(2)
+    for level in (np.arange(20) + 0.5) / 20:
+        at = truth.ppf(level)
+        found += [np.mean(truth.logpdf(at) - each.logpdf(at)) / 20 for each in (law, other)]
+    assert found[0] < 0.1
+    assert found[0] < 0.6 * found[1]
+    assert np.isfinite(law.mean()).all()
+    # Given the same random state they are the same.
+    families, again = (
+        MCD(**options).fit(X[:60], np.minimum(y, end)[:60], censored=(y > end)[:60])
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(families.predict(new[:5]), again.predict(new[:5]))
+
+
+def test_families_that_fit_badly_have_little_weight():
+    """Two peaks are of no family, and y may be negative."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 1))
+    y = X[:, 0] + np.where(rng.random(400) < 0.5, -3.0, 3.0) + 0.2 * rng.normal(size=400)
+    end = rng.normal(scale=4, size=400)
+    options = {"effort": "fast", "random_state": 0, "n_jobs": 1}
+    model = MCD(**options).fit(X, np.minimum(y, end), censored=y > end)
+    assert model.weights_["families"] < 0.15
+
+
+@pytest.mark.parametrize("scale", [np.inf, 0.7])
+def test_logarithms_of_distances_from_a_bound(scale):
+    bounds = Bounds(2.0, np.inf, scale, 1e-3, 5.0 if np.isinf(scale) else np.inf)
+    w = np.linspace(-4, 8, 100)
+    value, log_slope = _log_distance(bounds, w)
+    np.testing.assert_allclose(value, np.log(bounds.backward(w) - 2))
+    slope = (_log_distance(bounds, w + 1e-6)[0] - _log_distance(bounds, w - 1e-6)[0]) / 2e-6
+    np.testing.assert_allclose(np.exp(log_slope), slope, rtol=1e-5)
+    # Far below the distance itself is 0.
+    far = _log_distance(bounds, np.array([-2000.0, -1999.0]))[0]
+    assert far[1] - far[0] == pytest.approx(1.0 if np.isinf(scale) else 1 / scale)
 
 
 def exponential(scale):

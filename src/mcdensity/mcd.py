@@ -261,9 +261,9 @@ class MCD(Distillable, SeveralTargets):
             See `mcdensity.stack_targets`.
         censored : array-like of bool, shape (n,), optional
             Where y is a lower bound, such as a duration that had not ended: "mixture" and "flow",
-            and "auto", which then is their mean, learn by the probability of a larger target. Other
-            discriminators learn from the other rows, weighted by the inverse probability of
-            not being censored; this must then not depend on x.
+            and "auto", which then is their mean with laws of known families beside it, learn by the
+            probability of a larger target. Other discriminators learn from the other rows, weighted
+            by the inverse probability of not being censored; this must then not depend on x.
 
         Returns
         -------
@@ -408,7 +408,7 @@ class MCD(Distillable, SeveralTargets):
             reference=self.marginal_,
             # A row far from the training data may have a small ratio everywhere: a target is
             # impossible only if its ratio is small relative to the largest of the row.
-            floor=np.log(self.epsilon),
+            floor=np.log(self.epsilon) if self.discriminator_.needs_floor else -np.inf,
         )
 
     def _reference(self) -> Reference:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 
 from mcdensity._known import storable
 from mcdensity.data import TrainingData
@@ -18,58 +18,111 @@ __all__ = ["AveragedDensities"]
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
+# Nats of held-out likelihood by which the odds of the families rise e-fold, and their largest
+# weight. KL over that of a fit to all outcomes, geometric mean of twelve laws of durations that are
+# half censored or more, of one to five seeds each: 1.95 without families; 1.35, 1.34 and 1.36 with
+# 5, 10 and 20; 1.43 with the weights of the best likelihood of the mixture, which gave families a
+# part of a law with two peaks that they do not fit (1.44 became 2.22).
+_NATS, _MOST = 10.0, 0.95
+# What families take of the time of a network.
+_COST = 0.5
+
 
 @storable
 class AveragedDensities(DensityExpert):
-    r"""The mean of the densities of several experts.
+    r"""The mean of the densities of several experts, and laws of known families beside it.
 
-    .. math:: f(y \mid x) = \frac{1}{J} \sum_j f_j(y \mid x)
+    .. math:: f(y \mid x) = \frac{1 - w}{J} \sum_j f_j(y \mid x) + w \, g(y \mid x)
 
     It stands in for a portfolio where targets are lower bounds: where nearly all outcomes are
     censored, held-out rows say nothing about whose tail is right, and the mean of the densities is
-    never far behind the best.
+    never far behind the best. Families do know how a tail goes on, if one of them is right: their
+    weight w rises with their likelihood of held-out rows, and is 1/2 where these cannot tell.
 
     Parameters
     ----------
     experts : dict of str to DensityExpert
         Not fitted; each must take censored targets.
+    families : DensityExpert, optional
+        Laws of known families, not fitted; see `DurationFamilies`.
 
     Attributes
     ----------
     weights_ : dict
-        Equal weights, and none for the marginal.
+        Equal weights of the experts, that of the families, and none for the marginal.
     """
 
     holds_out: ClassVar[bool] = True
     takes_censored: ClassVar[bool] = True
 
-    def __init__(self, experts: dict[str, Any]) -> None:
+    families: Any = None  # of a model file that has none
+
+    def __init__(self, experts: dict[str, Any], families: DensityExpert | None = None) -> None:
         self.experts = experts
+        self.families = families
+
+    @property
+    def needs_floor(self) -> bool:  # type: ignore[override]
+        """Families reach beyond the marginal."""
+        return self.families is None
+
+    def _all(self) -> dict[str, Any]:
+        more = {} if self.families is None else {self.families.describe(): self.families}
+        return self.experts | more
 
     def fit(self, data: TrainingData) -> FitReport:
-        """Fit the experts, one after the other."""
-        count = len(self.experts)
-        for k, expert in enumerate(self.experts.values()):
-            own = data.but(report=data.report.within(k / count, (k + 1) / count))
+        """Fit the experts, one after the other, and weigh the families."""
+        experts, free, reports = self._all(), len(self.experts), []
+        costs = np.array([1.0] * free + [_COST] * (len(experts) - free))
+        ends = np.cumsum(costs) / costs.sum()
+        for expert, end, share in zip(experts.values(), ends, costs / costs.sum(), strict=True):
+            start = end - share
+            own = data.but(report=data.report.within(float(start), float(end)))
             if data.deadline is not None:
-                own = own.but(deadline=time.monotonic() + data.seconds_left() / (count - k))
-            expert.fit(own)
-        self.weights_ = dict.fromkeys(self.experts, 1 / count) | {"marginal": 0.0}
+                seconds = data.seconds_left() * share / (1 - start)
+                own = own.but(deadline=time.monotonic() + seconds)
+            reports.append(expert.fit(own))
+        if self.families is None:
+            self.weights_ = dict.fromkeys(self.experts, 1 / free)
+        else:
+            share = _share(reports[:-1], reports[-1], data.row_weight)
+            self.weights_ = dict.fromkeys(self.experts, (1 - share) / free)
+            self.weights_[self.families.describe()] = share
+        self.weights_["marginal"] = 0.0
         return FitReport.empty()
 
     def condition(self, X: Array) -> ConditionedDensity:
         """Condition all experts."""
-        parts = [expert.condition(X) for expert in self.experts.values()]
+        experts = self._all()
+        parts = [expert.condition(X) for expert in experts.values()]
+        weights = np.array([self.weights_[name] for name in experts])[:, None, None]
 
         def log_density(y: Array, rows: Rows | None, log_marginal: Array | None) -> Array:
             if log_marginal is None:
                 found = [part.log_density(y, rows) for part in parts]
             else:  # which is more exact than what an expert knows of the marginal
                 found = [log_marginal + part.log_ratio(y, log_marginal, rows) for part in parts]
-            return logsumexp(found, axis=0) - np.log(len(parts))
+            return np.asarray(logsumexp(found, axis=0, b=weights))
 
         return ConditionedDensity(len(X), log_density, lambda: np.zeros(len(X)))
 
     def describe(self) -> str:
         """Name for messages."""
-        return " and ".join(self.experts)
+        return " and ".join(self._all())
+
+
+def _share(reports: list[FitReport], families: FitReport, row_weight: Array) -> float:
+    """Return the weight of the families beside the mean of the others, by held-out rows."""
+    found = np.full((len(reports), len(row_weight)), -np.inf)
+    for own, report in zip(found, reports, strict=True):
+        own[report.rows] = report.log_density
+    count = np.isfinite(found).sum(axis=0)
+    both = count > 0
+    both[np.setdiff1d(np.arange(len(both)), families.rows)] = False
+    if not both.any():
+        return 0.5
+    mean = logsumexp(found[:, both], axis=0) - np.log(count[both])
+    other = np.zeros(len(both))
+    other[families.rows] = families.log_density
+    gain = float(row_weight[both] @ (other[both] - mean))
+    return min(float(expit(gain / _NATS)), _MOST)
