@@ -40,8 +40,8 @@ _LEAST_TAIL = 1e-3
 # the divergence of a portfolio that has seen all outcomes; without the second 1.28, 1.44 and 1.48,
 # without the first 1.33, 1.41 and 1.20. To fit a portfolio to draws beyond the bounds instead
 # gained 0 % and 15 % in two trials, and took longer; more dropout gained nothing, more of the
-# marginal lost, logarithms of durations changed nothing. Families beside it took 1.13, 1.69 and
-# 1.33 (five other seeds of each) to about 1.05, 0.80 and 1.12.
+# marginal lost, logarithms of durations changed nothing. Families beside it took 1.28, 1.51 and
+# 1.41 (three other seeds of each) to 1.22, 0.44 and 1.18.
 _SURVIVORS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixture": ("mixture", {}),
     "mixture of four": ("mixture", {"size": 4}),
