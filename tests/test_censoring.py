@@ -8,8 +8,10 @@ from mcdensity import MCD, TableEstimator, load, metrics, save
 from mcdensity._bounds import Bounds
 from mcdensity._censoring import _completed, jumps
 from mcdensity._mixing import pooling_exponents, survivor_exponent
+from mcdensity.data import OutOfTimeError
 from mcdensity.distribution import ScipyDistribution
-from mcdensity.experts.density.durations import _log_distance
+from mcdensity.experts.density.durations import DurationFamilies, _log_distance
+from mcdensity.experts.density.network import NetworkDensity
 
 
 def durations(n, seed=0):
@@ -235,6 +237,28 @@ def test_families_know_tails_of_which_nothing_was_seen():
         for _ in range(2)
     )
     np.testing.assert_array_equal(families.predict(new[:5]), again.predict(new[:5]))
+
+
+def test_what_is_not_fitted_in_time_is_left_out(monkeypatch, tmp_path):
+    def late(self, data):
+        raise OutOfTimeError("too late")
+
+    X, _, y, censored = durations(60)
+    model = MCD(effort="fast", random_state=0, n_jobs=1)
+    with monkeypatch.context() as change:
+        change.setattr(DurationFamilies, "fit", late)
+        model.fit(X, y, censored=censored)
+        assert sorted(model.weights_) == ["flow", "marginal", "mixture", "mixture of four"]
+        change.setattr(NetworkDensity, "fit", late)
+        with pytest.raises(TimeoutError, match="too late"):
+            MCD(effort="fast", random_state=0, n_jobs=1).fit(X, y, censored=censored)
+    monkeypatch.setattr(NetworkDensity, "fit", late)
+    model.fit(X, y, censored=censored)
+    assert model.weights_ == {"families": 1.0, "marginal": 0.0}
+    save(model, tmp_path / "model.mcd")
+    again = load(tmp_path / "model.mcd")
+    assert np.isfinite(again.predict(X)).all()
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
 
 
 def test_families_that_fit_badly_have_little_weight():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logsumexp
 
 from mcdensity._known import storable
-from mcdensity.data import TrainingData
+from mcdensity.data import OutOfTimeError, TrainingData
 from mcdensity.experts.base import ConditionedDensity, DensityExpert, FitReport
 
 __all__ = ["AveragedDensities"]
@@ -71,29 +71,37 @@ class AveragedDensities(DensityExpert):
         return self.experts | more
 
     def fit(self, data: TrainingData) -> FitReport:
-        """Fit the experts, one after the other, and weigh the families."""
-        experts, free, reports = self._all(), len(self.experts), []
-        costs = np.array([1.0] * free + [_COST] * (len(experts) - free))
-        ends = np.cumsum(costs) / costs.sum()
-        for expert, end, share in zip(experts.values(), ends, costs / costs.sum(), strict=True):
+        """Fit the experts, one after the other, and weigh the families.
+
+        Those that a time budget is too short for are left out.
+        """
+        experts = self._all()
+        costs = np.array([1.0 if name in self.experts else _COST for name in experts])
+        ends, shares = np.cumsum(costs) / costs.sum(), costs / costs.sum()
+        reports: dict[str, FitReport] = {}
+        late: OutOfTimeError | None = None
+        for (name, expert), end, share in zip(experts.items(), ends, shares, strict=True):
             start = end - share
             own = data.but(report=data.report.within(float(start), float(end)))
             if data.deadline is not None:
                 seconds = data.seconds_left() * share / (1 - start)
                 own = own.but(deadline=time.monotonic() + seconds)
-            reports.append(expert.fit(own))
-        if self.families is None:
-            self.weights_ = dict.fromkeys(self.experts, 1 / free)
-        else:
-            share = _share(reports[:-1], reports[-1], data.row_weight)
-            self.weights_ = dict.fromkeys(self.experts, (1 - share) / free)
-            self.weights_[self.families.describe()] = share
-        self.weights_["marginal"] = 0.0
+            try:
+                reports[name] = expert.fit(own)
+            except OutOfTimeError as error:
+                late = error
+        free = [report for name, report in reports.items() if name in self.experts]
+        if late is not None and not reports:
+            raise late
+        last = [name for name in reports if name not in self.experts]
+        share = _share(free, reports[last[0]], data.row_weight) if last else 0.0
+        each = {name: (1 - share) / len(free) for name in reports if name in self.experts}
+        self.weights_ = each | dict.fromkeys(last, share) | {"marginal": 0.0}
         return FitReport.empty()
 
     def condition(self, X: Array) -> ConditionedDensity:
         """Condition all experts."""
-        experts = self._all()
+        experts = {name: one for name, one in self._all().items() if name in self.weights_}
         parts = [expert.condition(X) for expert in experts.values()]
         weights = np.array([self.weights_[name] for name in experts])[:, None, None]
 
@@ -113,6 +121,8 @@ class AveragedDensities(DensityExpert):
 
 def _share(reports: list[FitReport], families: FitReport, row_weight: Array) -> float:
     """Return the weight of the families beside the mean of the others, by held-out rows."""
+    if not reports:
+        return 1.0
     found = np.full((len(reports), len(row_weight)), -np.inf)
     for own, report in zip(found, reports, strict=True):
         own[report.rows] = report.log_density
