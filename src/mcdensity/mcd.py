@@ -108,9 +108,9 @@ class MCD(Distillable, SeveralTargets):
         discriminator ("mlp" where it is none) times a law of y alone; or "likelihood", the chain
         pooled with a law of y alone times the law of x given y, for simulators. "auto" tries all
         of these, and several orders of the columns, on some of the rows ("likelihood" where x has
-        2 to 16 columns, all continuous; it must gain 0.2 nats); a sequence of names or numbers
-        of the columns is the order of the chain. `target` and `support` may be lists, one entry
-        per column.
+        2 to 16 columns, all continuous; it must gain 0.2 nats, or 0.05 up to 2400 rows). A sequence
+        of names or numbers of the columns is the order of the chain. `target` and `support` may be
+        lists, one entry per column.
     calibrate : bool, default False
         Whether to correct the laws by training rows that were held out, see `recalibrate`. "auto"
         holds rows out anyway; for others three more models are fitted, each without a third of
