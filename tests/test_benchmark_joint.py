@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from mcdensity.benchmark.joint_data import LinearGaussian, true_law
-from mcdensity.benchmark.protocols import run_cell
+from mcdensity.benchmark.protocols import PROTOCOLS, run_cell
 from mcdensity.benchmark.sbi import simulate
+from mcdensity.benchmark.tables import _LOWER
 from mcdensity.datasets.simulations import SIMULATIONS
 from samples import COVARIANCE, SLOPES, exact_logpdf
 
@@ -23,6 +24,12 @@ def test_protocol_about_simulators(monkeypatch):
         assert np.isfinite(x).all()
     with pytest.raises(ValueError, match="is no task"):
         simulate("moons", 5, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_tables_know_which_side_of_a_metric_is_better(name):
+    protocol = PROTOCOLS[name]
+    assert (protocol.metric in _LOWER) == protocol.lower_is_better
 
 
 def test_protocol_about_joint_data():

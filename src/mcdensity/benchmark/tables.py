@@ -16,7 +16,10 @@ from mcdensity.benchmark.store import Result
 __all__ = ["Table", "summarize"]
 
 # Metrics of which less is better; of all others more is.
-_LOWER = {"kl", "kl_grid", "kl_grid_raw", "crps", "rmse", "seconds", "peak_mb"}
+_LOWER = {
+    "kl", "kl_grid", "kl_grid_raw", "crps", "rmse", "seconds", "cpu_seconds", "peak_mb", "c2st",
+    "worst", "energy", "below", "mass_error",
+}  # fmt: skip
 # Metrics that rank nothing where the target is discrete, and one that has no better side.
 _UNRANKED = {"log_likelihood", "log_likelihood_no_floor", "log_likelihood_raw"}
 _NO_ORDER = {"coverage_90"}
