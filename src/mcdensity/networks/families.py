@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-__all__ = ["FAMILIES", "FamilyNetworks", "log_density", "log_survivor", "train"]
+__all__ = ["FAMILIES", "FamilyNetworks", "likelihood", "log_density", "log_survivor", "train"]
 
 # Exponents beyond this are not computed: exp(30) is finite, and squares of it are.
 _MOST = 30.0
