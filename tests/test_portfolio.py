@@ -287,3 +287,13 @@ def test_what_a_smaller_pool_may_be_behind():
     X = np.random.default_rng(0).normal(size=(60, 1))
     with pytest.raises(ValueError, match="negligible must be"):
         MCD(discriminator_params={"negligible": -1}).fit(X, X[:, 0] ** 2)
+
+
+def test_a_factor_of_the_steps():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 1))
+    options = {"portfolio": "mixture", "steps": 0.5}
+    model = MCD(discriminator_params=options, random_state=0).fit(X, np.sin(3 * X[:, 0]))
+    assert model.discriminator_.experts_["mixture"].n_steps_ <= 200  # 400 by default
+    with pytest.raises(ValueError, match="steps must be"):
+        MCD(discriminator_params={"steps": 0}).fit(X, X[:, 0] ** 2)

@@ -6,7 +6,7 @@ import pytest
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.preprocessing import StandardScaler
 
-from mcdensity import MCD, TableEstimator, as_estimator, load, save
+from mcdensity import MCD, TableEstimator, as_estimator, chain, load, save
 from mcdensity.baselines import get_estimator
 from mcdensity.experts import distilled
 from mcdensity.metrics import get_scorer
@@ -305,3 +305,38 @@ def test_links_in_the_middle_try_what_helped_at_the_ends():
     assert "portfolio" not in model.links_[3].discriminator_params
     again = MCD(random_state=0, effort="fast", **LINE).fit(X, Y)
     np.testing.assert_array_equal(again.logpdf(X, Y), model.logpdf(X, Y))
+
+
+@pytest.mark.parametrize(("gain", "factor"), [(0.5, 4.0), (0.05, None)])
+def test_networks_train_longer_where_held_out_rows_gain(monkeypatch, gain, factor):
+    """Links with known densities stand for those that were trained for some steps."""
+    asked = []
+
+    class Link:
+        def __init__(self, steps):
+            self.steps = steps
+
+        def logpdf(self, X, y):
+            assert X.shape == (len(y), 4)  # x, and the targets before the last
+            return gain * (self.steps > 2000) + np.sin(self.steps * y)
+
+    def fit_steps(model, X, Y, weight, steps, settings, **extra):
+        asked.append((model.discriminator, [j for j, _ in steps], len(X)))
+        assert len(steps) > 1 or (weight > 0).all()
+        options = model.get_params()["discriminator_params"]
+        return [Link(options.get("steps", 1)) for _ in steps] if len(steps) == 1 else [options]
+
+    monkeypatch.setattr(chain, "fit_steps", fit_steps)
+    X, Y = table(1000)
+    weight = np.ones(1000)
+    weight[:100] = 0  # these neither teach nor judge
+    shared = MCD(random_state=0)
+    settings = [{}] * 3
+    options = chain._longer_training(shared, X, Y, weight, (2, (0, 1)), settings)
+    assert options == ({"steps": factor} if factor else {})
+    assert asked == [("mixture", [2], 600)] * 2
+    counts = np.floor(Y)
+    assert chain._longer_training(shared, X, counts, weight, (2, (0, 1)), settings) == {}
+    chain.fit_links(MCD(time_budget=9.0), X, Y, weight, [0, 1, 2], settings)
+    chain.fit_links(MCD(effort="fast"), X, Y, weight, [0, 1, 2], settings)
+    assert [a[0] for a in asked[2:]] == ["auto", "auto"]  # no trial

@@ -6,6 +6,7 @@ import copy
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from operator import itemgetter
@@ -102,6 +103,8 @@ class Portfolio(Expert):
     verbose : bool, default False
     negligible : float, default 0.01
         Nats of held-out rows that a pool of fewer experts may be behind.
+    steps : float, default 1
+        Factor of the steps that networks train.
 
     Attributes
     ----------
@@ -119,16 +122,23 @@ class Portfolio(Expert):
     holds_out: ClassVar[bool] = True
 
     def __init__(
-        self, portfolio: Any = None, verbose: bool = False, negligible: float = 0.01
+        self,
+        portfolio: Any = None,
+        verbose: bool = False,
+        negligible: float = 0.01,
+        steps: float = 1.0,
     ) -> None:
         self.portfolio = portfolio
         self.verbose = verbose
         self.negligible = negligible
+        self.steps = steps
 
     def fit(self, data: TrainingData) -> FitReport:
         """Fit the experts and weight them."""
         names = self._names()
         check_number("negligible", self.negligible, closed=True)
+        check_number("steps", self.steps)
+        data = data.but(effort=replace(data.effort, steps=self.steps * data.effort.steps))
         if data.marginal is None:
             raise ValueError("auto needs the marginal: fit it through MCD.")
         self._experts: dict[str, Any] = {}
