@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -43,16 +43,45 @@ def worker_count(n_jobs: int | None) -> int:
 
 
 @lru_cache
-def _controller(has_torch: bool) -> ThreadpoolController:
-    """Find the libraries with threads of their own; again when torch has been imported."""
-    return ThreadpoolController()
+def _controller(user_api: str, has_torch: bool) -> ThreadpoolController:
+    """Find the libraries with threads of their own; again when torch has been imported.
+
+    Those of one kind alone: when a limit ends, all that are known are set to what they had.
+    """
+    return ThreadpoolController().select(user_api=user_api)
 
 
 @contextmanager
 def limited_threads(count: int) -> Iterator[None]:
     """Let libraries with OpenMP use so many threads when they are called from this one."""
-    with _controller("torch" in sys.modules).limit(limits=count, user_api="openmp"):
+    with _controller("openmp", "torch" in sys.modules).limit(limits=count):
         yield
+
+
+class _QuietAlgebra:
+    """While processes work beside this one, its linear algebra (BLAS) uses one thread.
+
+    That is a setting of the whole process. It is taken back when the last of our threads is done.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._users = threading.Lock(), 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._limit = _controller("blas", "torch" in sys.modules).limit(limits=1)
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._limit.restore_original_limits()
+
+
+_quiet_algebra = _QuietAlgebra()
 
 
 def in_parallel(
@@ -68,7 +97,8 @@ def in_parallel(
 
     The calling thread takes its share of the work, so that the first item does not wait until
     processes have started. Libraries that use OpenMP, if they have been imported before, use one
-    thread in each of ours. That is a setting of the thread, not of the process.
+    thread in each of ours. That is a setting of the thread, not of the process; beside processes
+    BLAS has one thread, too: with 1000 rows two of them made all others wait.
 
     Parameters
     ----------
@@ -96,7 +126,7 @@ def in_parallel(
         return work.in_order()
 
     def alone(*arguments: Any) -> Any:
-        with limited_threads(1):
+        with limited_threads(1), _quiet_algebra if processes else nullcontext():
             return function(*arguments)
 
     def elsewhere(*arguments: Any) -> Any:

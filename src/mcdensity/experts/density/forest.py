@@ -54,6 +54,9 @@ _MOST_FEATURES = 50
 # Concrete (750). In between the first parts are grown with both: the mean squared error decides.
 _SHARES, _MANY_OBSERVATIONS, _MEDIUM = (1.0, 0.5), 2000, 500
 _PILOT_PARTS = 2
+# Below 2000 rows, where trees are quick, there are so many times more: on 750 rows of Protein
+# the pool's CRPS was 2.306, 2.296 and 2.294 with 200, 300 and 400 trees (six seeds).
+_MORE_TREES = 1.5
 # Rows are divided into four groups by how far the trees disagree, each with weights of its own, if
 # a group has at least so many rows to learn from.
 _GROUPS, _LEAST_ROWS = 4, 60
@@ -94,8 +97,9 @@ class ForestDensity(DensityExpert):
     ----------
     n_trees : int, default 200
         Trees in total, at normal effort; they are shared by the parts of the rows that are held
-        out in turn. With more than 15,000 rows there are fewer, so that all have at most six
-        million nodes; beyond 100,000 rows each part learns from a sample of that size.
+        out in turn. With fewer than 2000 rows there are half as many more; with more than 15,000
+        there are fewer, so that all have at most six million nodes; beyond 100,000 rows each part
+        learns from a sample of that size.
     min_samples_leaf : int, default 1
         Rows in a leaf; with more than one a tree predicts their mean.
     max_features : float, optional
@@ -168,7 +172,9 @@ class ForestDensity(DensityExpert):
         )
 
     def _n_trees(self, data: TrainingData) -> int:
-        return max(1, round(self.n_trees * data.effort.trees))
+        quick = data.n_observations < _MANY_OBSERVATIONS and data.effort.rank > 0
+        factor = _MORE_TREES if quick else 1.0
+        return max(1, round(self.n_trees * data.effort.trees * factor))
 
     def _grow(self, data: TrainingData, used: NDArray[np.bool_], n_trees: int, share: float) -> Any:
         rows = np.flatnonzero(used)
