@@ -292,8 +292,11 @@ def test_what_a_smaller_pool_may_be_behind():
 def test_a_factor_of_the_steps():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 1))
-    options = {"portfolio": "mixture", "steps": 0.5}
-    model = MCD(discriminator_params=options, random_state=0).fit(X, np.sin(3 * X[:, 0]))
-    assert model.discriminator_.experts_["mixture"].n_steps_ <= 200  # 400 by default
+    steps = []
+    for factor in (0.5, 1.0):
+        options = {"portfolio": "mixture", "steps": factor}
+        model = MCD(discriminator_params=options, random_state=0).fit(X, np.sin(3 * X[:, 0]))
+        steps.append(model.discriminator_.experts_["mixture"].n_steps_)
+    assert steps[0] <= 200 < steps[1] <= 400
     with pytest.raises(ValueError, match="steps must be"):
         MCD(discriminator_params={"steps": 0}).fit(X, X[:, 0] ** 2)
