@@ -6,7 +6,7 @@ import pytest
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.preprocessing import StandardScaler
 
-from mcdensity import MCD, TableEstimator, as_estimator, chain, load, save
+from mcdensity import MCD, TableEstimator, _joint_choice, as_estimator, chain, load, save
 from mcdensity.baselines import get_estimator
 from mcdensity.experts import distilled
 from mcdensity.metrics import get_scorer
@@ -340,3 +340,18 @@ def test_networks_train_longer_where_held_out_rows_gain(monkeypatch, gain, facto
     chain.fit_links(MCD(time_budget=9.0), X, Y, weight, [0, 1, 2], settings)
     chain.fit_links(MCD(effort="fast"), X, Y, weight, [0, 1, 2], settings)
     assert [a[0] for a in asked[2:]] == ["auto", "auto"]  # no trial
+
+
+def test_missing_values_in_rows_that_no_trial_sees(monkeypatch):
+    """The law of x given y, which has no use for them, is then not tried at all."""
+    tried = []
+    monkeypatch.setattr(_joint_choice, "_gain_by_bayes", lambda *arguments: tried.append(1))
+    X, Y = table(900)
+    MCD("quadratic", random_state=0).fit(X, Y)
+    assert tried == [1]
+    for row in (0, 450, 899):
+        some = X.copy()
+        some[row, 0] = np.nan
+        model = MCD("quadratic", random_state=0).fit(some, Y)
+        assert np.isfinite(model.logpdf(some[row : row + 1], Y[row : row + 1])).all()
+    assert tried == [1]

@@ -102,7 +102,8 @@ def choose_way(
     better = [way for way in values if _is_better(values[way] - values[own], share)]
     best = max(better, key=scores.__getitem__, default=own)
     order = own if isinstance(best, str) else best
-    if looks_simulated(X[rows]) and not mixed:
+    # Missing values may be in other rows than those of the trial.
+    if not np.isnan(X).any() and looks_simulated(X[rows]) and not mixed:
         chain = [links[steps.index(step)] for step in chains[order]]
         some = judges[: np.clip(_WORK // (X.shape[1] + k), _FEW_JUDGES, _MORE_JUDGES)]
         least = _SMALL if len(X) <= 2 * _MOST_ROWS else _LARGE
