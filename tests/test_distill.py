@@ -9,9 +9,13 @@ import pandas
 import pytest
 import torch
 
-from mcdensity import MCD, TableEstimator, _parallel, load, save
+from mcdensity import MCD, TableEstimator, _parallel, explore, load, save
+from mcdensity._distilling import network_only
 from mcdensity._parallel import in_parallel, worker_count
 from mcdensity.experts import distilled
+from mcdensity.experts.density.shares import TreeShares
+from mcdensity.experts.density.stacked import forest_of
+from mcdensity.exporting import export_onnx
 
 
 def rows(n=400, seed=0):
@@ -73,6 +77,89 @@ def test_tables_are_distilled_too(monkeypatch):
     assert small.distill_loss_ == small.estimator_.distill_loss_
     assert small.predict(table[:3]).shape == (3,)
     assert not hasattr(model, "distill_loss_")
+
+
+@pytest.fixture(scope="module")
+def rough():
+    """A model whose law jumps from row to row, distilled with trees."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(600, 2))
+    y = rng.normal(size=(12, 12))[tuple((12 * X).astype(int).T)] + 0.1 * rng.normal(size=600)
+    model = MCD("forest", discriminator_params={"n_trees": 40}, random_state=0).fit(X, y)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distilled, "_BUDGETS", ((0, 6000, 400),))
+        return X, y, model, model.distill(random_state=0)
+
+
+def test_what_trees_say_is_divided_between_centres(rough):
+    X, _, model, _ = rough
+    forest = forest_of(model.discriminator_)
+    inner = model._check_predict(X[:50])
+    shares = TreeShares(forest)
+    found = shares(inner)
+    count = shares.n_centres
+    assert found.shape == (50, 2 * count + 2)
+    np.testing.assert_allclose(found[:, :count].sum(axis=1), 1)
+    assert found[:, :count].min() >= 0
+    alone = np.concatenate([shares(inner[i : i + 1]) for i in range(50)])
+    np.testing.assert_allclose(found, alone, rtol=1e-10)
+    # The mean place among the centres, from the shares and from the trees.
+    np.testing.assert_allclose(found[:, :count] @ np.arange(count), found[:, -2] * count)
+    # Trees of the model still predict targets.
+    leaves = np.concatenate([t.tree_.value.ravel() for f in forest.forests_ for t in f.estimators_])
+    assert np.abs(leaves).max() < 6
+
+
+def test_trees_are_kept_where_a_network_alone_is_not_close(rough, tmp_path):
+    X, y, model, small = rough
+    expert = small.discriminator_
+    assert expert.alone_.loss_ > distilled._CLOSE
+    assert small.distill_loss_ == expert.loss_ < expert.alone_.loss_ / 2
+    new = np.random.default_rng(1).uniform(size=(500, 2))
+    truth, kept, lost = (
+        m.predict_quantiles(new, [0.1, 0.5, 0.9]) for m in (model, small, network_only(small))
+    )
+    assert np.abs(kept - truth).mean() < 0.7 * np.abs(lost - truth).mean()
+    save(small, tmp_path / "small.mcd")
+    again = load(tmp_path / "small.mcd")
+    np.testing.assert_allclose(again.logpdf(X, y), small.logpdf(X, y), rtol=1e-6)
+    np.testing.assert_allclose(
+        small.predict(new), np.concatenate([small.predict(new[:7]), small.predict(new[7:])]),
+        rtol=1e-5, atol=1e-5,
+    )  # fmt: skip
+
+
+def test_pages_and_files_of_other_programs_use_the_network_alone(rough, tmp_path):
+    X, _, model, small = rough
+    plain = network_only(small)
+    assert plain.distill_loss_ == small.discriminator_.alone_.loss_ > small.distill_loss_
+    assert plain.discriminator_.trees is None
+    assert network_only(plain).distill_loss_ == plain.distill_loss_
+    page = explore(small, X, tmp_path / "page.html")
+    assert page.loss == plain.distill_loss_
+    pytest.importorskip("onnx", reason="needs the extra onnx")
+    assert export_onnx(small, tmp_path / "x.onnx")["distill_loss"] == plain.distill_loss_
+    table = TableEstimator(model).fit(pandas.DataFrame(X), np.arange(len(X)) / 100.0)
+    table._replace_inner(small)
+    assert network_only(table).distill_loss_ == plain.distill_loss_
+
+
+def test_without_a_forest_a_second_network_learns_for_longer(pair, monkeypatch):
+    model, _ = pair
+    monkeypatch.setattr(distilled, "_BUDGETS", ((0, 2000, 60),))
+    monkeypatch.setattr(distilled, "_CLOSE", 0.0)
+    taken = []
+
+    def learn(self, known, judge, knots, points, steps, seed, rate=0.0):
+        taken.append((len(known.X), steps))
+        self.loss_ = 0.1 / len(taken)
+        return self
+
+    monkeypatch.setattr(distilled.Distilled, "learn", learn)
+    assert model.distill(random_state=0).distill_loss_ == 0.05
+    assert taken == [(2000, 60), (4000, 90)]
+    assert network_only(model).distill_loss_ == 0.1 / 3  # one network, in little time
+    assert len(taken) == 3
 
 
 def test_models_that_use_neighbours_are_saved_after_predictions(tmp_path):

@@ -81,12 +81,16 @@ class DelegatingEstimator(SeveralTargets):
         -------
         A model of this kind, with a further attribute, `distill_loss_`.
         """
+        return self._distill(X, random_state)
+
+    def _distill(self, X: Any, random_state: Any, thorough: bool = True) -> Self:
         check_is_fitted(self)
         inner: Any = self.estimator_
         if not hasattr(inner, "distill"):
             raise TypeError(f"{type(inner).__name__} cannot be distilled; only MCD can.")
+        rows = None if X is None else self._prepare(X)
         small = copy.copy(self)
-        small._replace_inner(inner.distill(None if X is None else self._prepare(X), random_state))
+        small._replace_inner(inner._distill(rows, random_state, thorough))
         return small
 
     def recalibrate(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> Self:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from mcdensity._distilling import network_only
 from mcdensity._files import write_file
 from mcdensity._validation import require
 from mcdensity.distribution.against import inner_probabilities
@@ -39,7 +40,8 @@ def export_onnx(model: Any, path: str | Path) -> dict[str, Any]:
     Parameters
     ----------
     model : MCD or TableEstimator
-        From `distill`.
+        From `distill`. Where it uses trees, what is written is its network that needs none, with
+        the larger loss in the description.
     path : str or Path
         The file to write, such as "model.onnx".
 
@@ -63,12 +65,14 @@ def export_onnx(model: Any, path: str | Path) -> dict[str, Any]:
         raise ValueError(
             f"model has {len(core.links_)} targets; only models of one can be exported."
         )
+    core = network_only(core)
     controls, columns = controls_of(model)
     inputs = scaled(core, columns)
     graph = _Graph(len(inputs))
     about: dict[str, Any] = {
         "target": getattr(model, "target_", None) or "y",
         "kind": core.target_kind_,
+        "distill_loss": core.distill_loss_,
         "inputs": [_described(column, controls) for column in inputs],
     }
     if hasattr(core, "parts_"):

@@ -414,6 +414,10 @@ class MCD(Distillable, SeveralTargets):
     def _reference(self) -> Reference:
         return self.marginal_
 
+    def _row_size(self) -> int:
+        size, expert = super()._row_size(), getattr(self, "discriminator_", None)
+        return expert.row_size(size) if isinstance(expert, Distilled) else size
+
     def _start_knots(self, y: Array) -> Array:
         if isinstance(self.target_space_, MixedSpace):
             return np.empty(max(part._row_size() for part in self.parts_))

@@ -22,6 +22,7 @@ def export(
     from mcdensity._validation import require
 
     require("onnx", "onnx")
+    from mcdensity._distilling import network_only
     from mcdensity.exporting import export_onnx
 
     if output.is_dir():
@@ -29,11 +30,11 @@ def export(
     estimator: Any = load_model(model)
     if hasattr(estimator, "distill") and not hasattr(estimator, "distill_loss_"):
         with working("Distilling"):
-            estimator = estimator.distill()
+            estimator = network_only(estimator)
     about = export_onnx(estimator, output)
     names = ", ".join(dict.fromkeys(entry["feature"] for entry in about["inputs"]))
     typer.echo(
-        f"The small network is {estimator.distill_loss_:.3f} nats from the model. It takes "
+        f"The small network is {about['distill_loss']:.3f} nats from the model. It takes "
         f"{len(about['inputs'])} standardised columns ({names}); how to make them is in the "
         f"metadata of the file: {output}"
     )

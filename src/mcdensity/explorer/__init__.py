@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from mcdensity._distilling import network_only
 from mcdensity._files import write_file
 from mcdensity._inputs import as_pandas, is_foreign_frame
 from mcdensity._validation import as_numbers
@@ -117,7 +118,7 @@ def explore(
             f"path {path} is a folder; name a file in it, such as explore.html."
         )
     given = hasattr(model, "distill_loss_")
-    small = model if given else model.distill(random_state=random_state)
+    small = network_only(model, random_state)  # a page cannot compute trees
     core: Any = small.estimator_ if isinstance(small, TableEstimator) else small
     links = core.links_[:2] if hasattr(core, "links_") else [core]
     nets = [nets_of(link, columns, place) for place, link in enumerate(links)]

@@ -14,7 +14,7 @@ from mcdensity.experts.density.forest import ForestDensity
 from mcdensity.experts.density.network import NetworkDensity
 from mcdensity.experts.registry import register
 
-__all__ = ["StackedDensity"]
+__all__ = ["StackedDensity", "forest_of"]
 
 Array = NDArray[np.float64]
 
@@ -105,3 +105,13 @@ class StackedDensity(DensityExpert):
     def describe(self) -> str:
         """Name for messages."""
         return "stacked"
+
+
+def forest_of(expert: Any) -> ForestDensity | None:
+    """Return a forest that an expert is, or uses, if there is one."""
+    if isinstance(expert, ForestDensity):
+        return expert
+    if isinstance(expert, StackedDensity):
+        return expert.forest_
+    parts = getattr(expert, "experts_", {}) | getattr(expert, "_teachers", {})
+    return next((found for part in parts.values() if (found := forest_of(part))), None)
