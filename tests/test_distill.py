@@ -144,18 +144,43 @@ def test_pages_and_files_of_other_programs_use_the_network_alone(rough, tmp_path
     assert network_only(table).distill_loss_ == plain.distill_loss_
 
 
+def test_losses_are_measured_between_knots():
+    u = distilled.thinned(np.linspace(0, 1, 101))
+    fine = distilled.finer(u)
+    assert np.isin(np.round(u, 12), np.round(fine, 12)).all()
+    assert len(fine) == distilled._FINER * (len(u) - 3) + 3
+    assert np.all(np.diff(fine) > 0)
+
+    # A peak between two knots, where nobody who looks at the knots alone sees it.
+    peak = 3.0 * (np.arange(len(fine)) == distilled._FINER * (len(u) // 2) + 3)
+    assert not np.isin(np.round(fine[peak > 0], 12), np.round(u, 12)).any()
+    flat = distilled.Distilled()
+    flat._u = u
+    flat.at_knots = lambda X: np.zeros((len(X), len(u)), dtype=np.float32)
+    X = np.zeros((5, 1))
+    same = distilled._Lesson(X, distilled.Knots(u, u, lambda X: np.zeros((len(X), len(u)))))
+    assert abs(flat.measure(same).loss_) < 1e-6
+    peaks = np.tile(peak, (len(X), 1))
+    sharp = distilled._Lesson(X, distilled.Knots(fine, fine, lambda X: peaks))
+    even = distilled._masses(fine)
+    share = even * np.exp(peak) / (even * np.exp(peak)).sum()
+    truth = (share * np.log(share / (even / even.sum()))).sum()
+    np.testing.assert_allclose(flat.measure(sharp).loss_, truth, rtol=1e-3)
+
+
 def test_without_a_forest_a_second_network_learns_for_longer(pair, monkeypatch):
     model, _ = pair
     monkeypatch.setattr(distilled, "_BUDGETS", ((0, 2000, 60),))
     monkeypatch.setattr(distilled, "_CLOSE", 0.0)
     taken = []
 
-    def learn(self, known, judge, knots, points, steps, seed, rate=0.0):
+    def learn(self, known, judge, steps, seed, rate=0.0):
         taken.append((len(known.X), steps))
         self.loss_ = 0.1 / len(taken)
         return self
 
     monkeypatch.setattr(distilled.Distilled, "learn", learn)
+    monkeypatch.setattr(distilled.Distilled, "measure", lambda self, test: self)
     assert model.distill(random_state=0).distill_loss_ == 0.05
     assert taken == [(2000, 60), (4000, 90)]
     assert network_only(model).distill_loss_ == 0.1 / 3  # one network, in little time
