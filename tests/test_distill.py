@@ -97,7 +97,7 @@ def test_what_trees_say_is_divided_between_centres(rough):
     inner = model._check_predict(X[:50])
     shares = TreeShares(forest)
     found = shares(inner)
-    count = shares.n_centres
+    count = len(shares._centres)
     assert found.shape == (50, 2 * count + 2)
     np.testing.assert_allclose(found[:, :count].sum(axis=1), 1)
     assert found[:, :count].min() >= 0

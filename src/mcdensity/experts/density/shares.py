@@ -41,7 +41,7 @@ class TreeShares:
         leaves = (tree.tree_.value[tree.tree_.children_left < 0, 0, 0] for _, tree in trees)
         levels = np.linspace(0, 1, _CENTRES + 2)[1:-1]
         centres = np.unique(np.quantile(np.concatenate(list(leaves)), levels))
-        self.n_centres = len(centres)
+        self._centres = centres
         self._forest = copy.copy(forest)
         self._forest.forests_ = []
         for k, part in enumerate(forest.forests_):
@@ -51,18 +51,19 @@ class TreeShares:
 
     def __call__(self, X: Array) -> Array:
         """Shares, their logarithms, and mean and log-spread of the places, (n, 2 centres + 2)."""
-        place = np.concatenate(self._forest._ask(X))
+        centres = len(self._centres)
+        # Trees from a file may say anything.
+        place = np.clip(np.concatenate(self._forest._ask(X)), 0, centres - 1)
         count, n = place.shape
-        left = np.minimum(place.astype(np.intp), max(self.n_centres - 2, 0))
+        left = np.minimum(place.astype(np.intp), max(centres - 2, 0))
         part = place - left
-        index = (left + self.n_centres * np.arange(n)).ravel()
-        size = n * self.n_centres
-        shares = np.bincount(index, (1 - part).ravel(), size)
-        if self.n_centres > 1:
-            shares += np.bincount(index + 1, part.ravel(), size)
-        shares = shares.reshape(n, self.n_centres) / count
+        index = (left + centres * np.arange(n)).ravel()
+        shares = np.bincount(index, (1 - part).ravel(), n * centres)
+        if centres > 1:
+            shares += np.bincount(index + 1, part.ravel(), n * centres)
+        shares = shares.reshape(n, centres) / count
         spread = np.log(place.std(axis=0) + 0.1)
-        ends = np.column_stack([place.mean(axis=0) / self.n_centres, spread])
+        ends = np.column_stack([place.mean(axis=0) / centres, spread])
         return np.hstack([shares, np.log(shares + _PRIOR / count), ends])
 
 
