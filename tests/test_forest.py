@@ -140,3 +140,13 @@ def test_copies_of_a_feature_have_no_component_of_their_own():
     model = MCD("forest", discriminator_params={"n_trees": 10}, random_state=0)
     model.fit(np.hstack([X, X]), X[:, 0])
     assert model.discriminator_._axes.shape == (2, 1)
+
+
+def test_many_rows_are_told_what_each_is_told_alone(fitted, monkeypatch):
+    """They are asked in another order."""
+    X = sample(50, seed=1)[0]
+    alone = fitted.discriminator_._ask(X)
+    monkeypatch.setattr(forest, "_MANY_ROWS", 50)
+    for together, one in zip(fitted.discriminator_._ask(X), alone, strict=True):
+        np.testing.assert_array_equal(together, one)
+        assert not np.array_equal(one, np.sort(one, axis=1))

@@ -73,6 +73,10 @@ _PARTS = 5
 # with the first two, and -2.06 with the quantiles.
 _COLUMN_LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _COLUMNS = 2 + len(_COLUMN_LEVELS)
+# From so many rows on they are asked in the order of a tree's leaves, so that neighbours take the
+# same way through memory: 160 trees of 5000 rows of Power took 39 to 41 microseconds a row in any
+# order, and 26 in this one (4700 rows in a call).
+_MANY_ROWS = 1000
 # Added to the spread before its logarithm is taken: single predictions have none.
 _LEAST_SPREAD = 0.05
 # Principal components of less variance, relative to the largest, are rounding.
@@ -293,10 +297,14 @@ class ForestDensity(DensityExpert):
         # The trees themselves do not look at the width of what they are given.
         if any(forest.n_features_in_ != rows.shape[1] for forest in forests):
             raise ValueError("The trees were grown for rows of another width.")
-        return [
-            np.stack([tree.tree_.predict(rows).ravel() for tree in forest.estimators_])
-            for forest in forests
-        ]
+        if len(rows) < _MANY_ROWS:
+            return [_predicted(forest, rows) for forest in forests]
+        order = np.argsort(forests[0].estimators_[0].tree_.apply(rows), kind="stable")
+        rows, found = rows[order], []
+        for forest in forests:
+            found.append(np.empty((len(forest.estimators_), len(rows))))
+            found[-1][:, order] = _predicted(forest, rows)
+        return found
 
     @staticmethod
     def _columns(found: list[Array]) -> Array:
@@ -407,6 +415,11 @@ class _ConditionedForest(ConditionedDensity):
         if log_marginal is None:
             log_marginal = self._forest._log_marginal(y)
         return self._forest._log_density(kernels, group, y, log_marginal)
+
+
+def _predicted(forest: Any, rows: NDArray[np.float32]) -> Array:
+    """Return the predictions of each tree, (trees, n)."""
+    return np.stack([tree.tree_.predict(rows).ravel() for tree in forest.estimators_])
 
 
 def _principal_axes(X: Array) -> Array | None:
