@@ -33,7 +33,7 @@ class Distillable:
         Predictions are many times faster. The network learns from this model alone, which is asked
         about points near rows that it kept from the training data. If it loses more than 0.03
         nats, another learns for longer; if the model has a forest, that one is also given what up
-        to 160 of the trees say of a row. These predictions take four to eight times as long as
+        to 160 of the trees say of a row. These predictions take three to ten times as long as
         without trees, and files are larger.
 
         Parameters
