@@ -8,7 +8,6 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from sklearn.neighbors import KDTree
 
 from mcdensity import MCD, TableEstimator, _parallel, explore, load, save
 from mcdensity._distilling import network_only
@@ -144,18 +143,6 @@ def test_pages_and_files_of_other_programs_use_the_network_alone(rough, tmp_path
     table = TableEstimator(model).fit(pandas.DataFrame(X), np.arange(len(X)) / 100.0)
     table._replace_inner(small)
     assert network_only(table).distill_loss_ == plain.distill_loss_
-
-
-@pytest.mark.parametrize(("p", "copies"), [(1, 0), (2, 0), (10, 0), (2, 20)])
-def test_points_are_as_far_from_rows_as_new_rows_are(p, copies):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(1000, p)) ** 3
-    X[:copies] = X[-1]
-    near = KDTree(X)
-    far = [np.median(near.query(rows)[0]) for rows in (
-        rng.normal(size=(4000, p)) ** 3, distilled._near(X, 4000, rng),
-    )]  # fmt: skip
-    assert 0.6 < far[1] / far[0] < 1.5
 
 
 def test_losses_are_measured_between_knots():
