@@ -53,9 +53,11 @@ _HELD_OUT, _LEAST_HELD_OUT = 2000, 100
 # and 0.027 on Kin8nm. If the model has a forest, it also sees what trees say of a row: the loss on
 # 5000 rows of Power falls from 0.096 to 0.026, on 5000 of Protein from 0.20 to 0.028.
 _CLOSE, _SLOW_RATE, _MORE_STEPS = 0.03, 0.01, 1.5
-# Blocks have so many times more rows where there are trees: 32,000, 41,000, 55,000, 56,000 and
-# 55,000 rows a second with 1, 2, 4, 8 and 16 (5000 rows of Power, two cores, 128 trees).
-_ROWS_OF_TREES = 6
+# Blocks have so many times more rows than a model's own: 91,000, 103,000, 112,000, 112,000 and
+# 110,000 rows a second with 1, 2, 4, 6 and 10 (1000 rows of a smooth law, one core); 32,000,
+# 41,000, 55,000, 56,000 and 55,000 with 1, 2, 4, 8 and 16 where each block reads 128 trees from
+# memory (5000 rows of Power, two cores).
+_LARGER_BLOCKS = 6
 # Closer knots have so many cells in each of the others: laws of forests may be sharper than these.
 # New rows of Concrete, some of them copies of known ones, lost 0.21 nats without closer knots, 0.09
 # with them, and 0.07 with one row that the model kept for every eight points beside them.
@@ -175,12 +177,15 @@ class Distilled(Expert):
 
     def _inputs(self, X: Array) -> NDArray[np.float32]:
         """Return the features, how far each has come through its bins, and what trees say."""
-        out = [X]
-        for column, edges in zip(X.T, self._edges, strict=True):
-            if len(edges) > 2:
-                out.append(np.clip((column[:, None] - edges[:-1]) / np.diff(edges), 0, 1))
-        if self.trees is not None:
-            out.append(self.trees(X))
+        used = [(j, edges) for j, edges in enumerate(self._edges) if len(edges) > 2]
+        source = np.concatenate([[], *([j] * (len(edges) - 1) for j, edges in used)])
+        left = np.concatenate([[], *(edges[:-1] for _, edges in used)])
+        width = np.concatenate([[], *(np.diff(edges) for _, edges in used)])
+        come = X.take(source.astype(np.intp), axis=1)
+        come -= left
+        come /= width
+        trees = [] if self.trees is None else [self.trees(X)]
+        out = [X, np.clip(come, 0, 1, out=come), *trees]
         return np.hstack(out, dtype=np.float32, casting="same_kind")
 
     def at_knots(self, X: Array) -> NDArray[np.float32]:
@@ -205,8 +210,7 @@ class Distilled(Expert):
 
     def row_size(self, size: int) -> int:
         """How many numbers a row counts for when rows are divided into blocks."""
-        # Each block reads all trees from memory: fewer blocks of more rows.
-        return size if self.trees is None else -(-size // _ROWS_OF_TREES)
+        return -(-size // _LARGER_BLOCKS)
 
     def describe(self) -> str:
         """Name for messages."""
