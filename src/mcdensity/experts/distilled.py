@@ -210,7 +210,8 @@ class Distilled(Expert):
 
     def row_size(self, size: int) -> int:
         """How many numbers a row counts for when rows are divided into blocks."""
-        return -(-size // _LARGER_BLOCKS)
+        inputs = sum(len(edges) for edges in self._edges)
+        return -(-max(size, inputs) // _LARGER_BLOCKS)
 
     def describe(self) -> str:
         """Name for messages."""
