@@ -1,6 +1,6 @@
 """Densities of networks: the exact contrast and its limit, the towers."""
 
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 import numpy as np
 import pytest
@@ -49,8 +49,8 @@ class FixedPairs:
         self.n_joint = n
         self.pairs = torch.as_tensor(np.concatenate([joint, broken])[None])
 
-    def batch(self, n_joint, n_broken):
-        return self.pairs, None
+    def batches(self, n_joint, n_broken):
+        return repeat((self.pairs, None))
 
 
 class Bilinear(nn.Module):
@@ -166,8 +166,8 @@ def test_normal_scores():
     )
     density = torch.as_tensor(law.logpdf(inside.double().numpy()), dtype=torch.float32)
     torch.testing.assert_close(found.both(inside)[1], density, atol=0.01, rtol=0)
-    torch.testing.assert_close(found.shifted(inside, torch.zeros(3)), inside)
-    step = found(found.shifted(inside, torch.full((3,), 0.3))) - found(inside)
+    torch.testing.assert_close(found.inverse(found(inside)), inside)
+    step = found(found.inverse(found(inside) + 0.3)) - found(inside)
     torch.testing.assert_close(step, torch.full((3,), 0.3), atol=1e-3, rtol=0)
 
 
@@ -184,8 +184,30 @@ def test_towers_say_the_same_in_all_ways(tower):
     shared = module.log_density(parameters, y, log_f)
     rows = module.log_density(parameters, y.expand(5, -1), log_f.expand(5, -1))
     torch.testing.assert_close(shared, rows)
-    own = module.own(module.parameters_of(x), y.expand(3, -1), torch.zeros(5), POINTS)
+    at = (part.expand(3, -1) for part in (y, *module.scores.both(y)))
+    own = module.own(module.outputs(x), *at, lambda: POINTS)
     torch.testing.assert_close(own, torch.diagonal(shared, dim1=1, dim2=2), atol=2e-3, rtol=0)
+
+
+def test_the_slope_of_a_mixture_is_right():
+    """The closed form is what automatic differentiation says, also where scales are at a limit."""
+    torch.manual_seed(0)
+    module = MixtureTower(scores(RNG.normal(size=500)), 2, 4, 8, 2)
+    y = torch.randn(2, 6)
+    z, log_f = module.scores.both(y)
+    out = 3 * torch.randn(2, 6, 30)
+    slopes = []
+    for value in (
+        lambda out: module.own(out, y, z, log_f, lambda: POINTS),
+        lambda out: module._log_density(module.shaped(out), *(a[..., None] for a in (y, z, log_f))),
+    ):
+        of = out.clone().requires_grad_()
+        said = value(of).reshape(2, 6)
+        (said * torch.arange(6)).sum().backward()
+        slopes.append((said, of.grad))
+    for one, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    assert (slopes[0][1][..., 20:] == 0).any()
 
 
 @pytest.mark.parametrize("tower", [TwoTower, MixtureTower, FlowTower])
@@ -210,9 +232,9 @@ def test_a_row_that_the_marginal_has_seen():
     bias = torch.rand(6)
     for tower, least, most in ((FlowTower, 0, 0), (MixtureTower, 0, 1), (TwoTower, 1, 1)):
         module, y = tower(scores(RNG.normal(size=500)), 2, 3, 8, 2), torch.randn(2, 6)
-        parameters = module.parameters_of(torch.randn(2, 6, 3))
-        plain = module.own(parameters, y, torch.zeros(6), POINTS)
-        lost = plain - module.own(parameters, y, bias, POINTS)
+        out, (z, log_f) = module.outputs(torch.randn(2, 6, 3)), module.scores.both(y)
+        plain, biased = (module.own(out, y, z, log_f - b, lambda: POINTS) for b in (0, bias))
+        lost = plain - biased
         assert (lost > least * bias - 1e-5).all()
         assert (lost < most * bias + 1e-5).all()
 

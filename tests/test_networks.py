@@ -1,5 +1,8 @@
 """Neural discriminators: architectures, training, prediction on a grid."""
 
+import copy
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +18,7 @@ from mcdensity.networks.layers import (
     StackedBatchNorm,
     StackedDropout,
     StackedLinear,
+    through,
 )
 from mcdensity.networks.pairs import TrainingPairs
 from mcdensity.networks.random import seeded
@@ -112,6 +116,55 @@ def test_dropout_keeps_the_mean():
     assert torch.equal(dropout.eval()(x), x)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_units_are_their_layers(share):
+    """What is computed together in training is what the layers say: values, slopes, buffers."""
+    layers = [
+        StackedLinear(2, 4, 5), StackedBatchNorm(2, 5), nn.SiLU(), StackedDropout(share),
+        StackedLinear(2, 5, 3), StackedBatchNorm(2, 3), nn.SiLU(), StackedDropout(share),
+        StackedLinear(2, 3, 1),
+    ]  # fmt: skip
+    torch.manual_seed(0)
+    x, factor = torch.randn(2, 30, 4), torch.randn(2, 30, 1)
+    found = []
+    for together in (True, False):
+        module = copy.deepcopy(nn.Sequential(*layers)).double().train()
+        inputs = x.double().requires_grad_()
+        with seeded(1):
+            out = through(list(module), inputs) if together else module(inputs)
+        (out * factor).sum().backward()
+        slopes = [parameter.grad for parameter in module.parameters()]
+        # Batch norm takes the constant of the layer before it off: that has no slope.
+        slopes = [torch.zeros(()) if slope is None else slope for slope in slopes]
+        found.append([out, inputs.grad, *slopes, *module.buffers()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one.double().expand(other.shape), other.double())
+
+
+def test_steps_are_those_of_adamw_in_one_cycle():
+    """`train` is torch's AdamW with clipped slopes and OneCycleLR."""
+    torch.manual_seed(0)
+    X, y = torch.randn(40, 3, dtype=torch.float64), torch.randn(40, 1, dtype=torch.float64)
+    ours = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    reference = copy.deepcopy(ours)
+    train(
+        ours, lambda: 30 * (ours(X) - y).square().mean(), None,
+        steps=50, learning_rate=0.03, weight_decay=0.1, clip=1.0,
+    )  # fmt: skip
+    parameters = list(reference.parameters())
+    optimizer = torch.optim.AdamW(parameters, lr=0.03, weight_decay=0.1)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.03, total_steps=50)
+    for _ in range(50):
+        optimizer.zero_grad()
+        (30 * (reference(X) - y).square().mean()).backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        cycle.step()
+    for one, other in zip(ours.parameters(), parameters, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+        assert one.grad is None
+
+
 def test_each_member_keeps_its_best_weights():
     """One member gets better all the time, the other worse."""
     module = StackedLinear(2, 1, 1)
@@ -207,8 +260,7 @@ def test_held_out_observations_are_in_no_batch():
     held = [set(v[:, 0].unique().tolist()) for v in training.validation_x]
     assert len(set.union(*held)) == 30
     of_y = dict(zip(y.astype(np.float32).tolist(), groups.tolist(), strict=True))
-    for _ in range(20):
-        pairs, _ = training.batch(16, 48)
+    for pairs, _ in islice(training.batches(16, 48), 20):
         for member in range(5):
             x = set(pairs[member, :, 0].tolist())
             y_groups = {of_y[v] for v in pairs[member, :, 2].tolist()}
@@ -309,7 +361,7 @@ def test_independent_pairs_hold_out_what_they_do_not_train_on():
         y = 100 + np.arange(40.0)
         contrast = build_contrast(X, y, construction="iid", ratio=0.1, random_state=seed)
         training = training_pairs(contrast, seed)
-        pairs, _ = training.batch(50, 100)
+        pairs, _ = next(training.batches(50, 100))
         for member in range(5):
             held = set(training.validation_x[member, :, 0].tolist())
             assert not held & set(pairs[member, :, 0].tolist())

@@ -92,7 +92,8 @@ class NeuralEstimator(ConditionalEstimator):
             module = module.to(device=device, dtype=torch.float32)
             training = EnsembleTraining(
                 module,
-                lambda x, target, _: -self._row_loss(module(x), target),
+                lambda target, _: (target,),
+                lambda x, target: -self._row_loss(module(x), target),
                 X,
                 y,
                 data.row_weight,
@@ -100,7 +101,7 @@ class NeuralEstimator(ConditionalEstimator):
                 members,
                 levels,
                 int(self.batch_size),
-                lambda target, step: target + spread * step,
+                (lambda target: target / spread, lambda place: place * spread),
                 False,
                 device,
             )

@@ -14,9 +14,65 @@ from torch import Tensor, nn
 
 from mcdensity.networks.ensemble import BLOCK as _BLOCK
 from mcdensity.networks.ensemble import EnsembleTraining
+from mcdensity.networks.random import generator
 from mcdensity.networks.towers import TwoTower
 
-__all__ = ["DensityTraining", "condition_on"]
+__all__ = ["DensityTraining", "condition_on", "likelihood"]
+
+
+def likelihood(
+    module: Any,
+    bias: Tensor,
+    censored: Tensor | None,
+    top: float,
+    table: Tensor,
+    fixed: Tensor,
+    points: int,
+) -> tuple[Callable[[Tensor, Tensor], tuple[Tensor, ...]], Callable[..., Tensor]]:
+    """What `EnsembleTraining` asks of a tower: what it needs of targets, and log-densities.
+
+    Parameters
+    ----------
+    module : nn.Module
+        One of the towers.
+    bias : Tensor of shape (n,)
+        By how much the marginal's log-density at each target is larger than that of a marginal
+        which has not seen it.
+    censored : Tensor of shape (n,), optional
+        Which targets are lower bounds.
+    top : float
+        The largest value that laws can have.
+    table, fixed : Tensor
+        Quantiles of the marginal. A density without a closed form is normalised at values drawn
+        from the first, `points` of them, in training, and at the second otherwise.
+    points : int
+    """
+    strata = torch.arange(points, device=table.device)
+
+    def drawn() -> Tensor:
+        if not module.training:
+            return fixed
+        chance = torch.rand(strata.shape, device=table.device, generator=generator(table.device))
+        place = (strata + chance) / points
+        return table[(place * len(table)).long().clamp(max=len(table) - 1)]
+
+    def prepare(y: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+        z, log_f = module.scores.both(y)
+        at = y, z, log_f - bias[rows].unsqueeze(-2)
+        if censored is None:
+            return at
+        return (*at, censored[rows].unsqueeze(-2).expand(y.shape))
+
+    def log_density(
+        x: Tensor, y: Tensor, z: Tensor, log_f: Tensor, hidden: Tensor | None = None
+    ) -> Tensor:
+        out = module.outputs(x)
+        value: Tensor = module.own(out, y, z, log_f, drawn)
+        if hidden is None:
+            return value
+        return torch.where(hidden, module.survival_below(module.shaped(out), y, top), value)
+
+    return prepare, log_density
 
 
 class DensityTraining(EnsembleTraining):
@@ -57,7 +113,8 @@ class DensityTraining(EnsembleTraining):
             for part in torch.arange(len(self.scored), device=self.device).split(step):
                 rows = self.scored[part]
                 x = self.x[rows].expand(self.total, -1, -1)
-                own = self.log_density(x, self.y[rows].expand(self.total, -1), rows)
+                y = self.y[rows].expand(self.total, -1)
+                own = self.log_density(x, *self.prepare(y, rows))
                 value = module.log_density(module.conditioned(x, at), at, log_f)
                 both = torch.cat([own[..., None], value], -1)
                 both = both.unflatten(0, (len(self.levels), self.members))[kept]

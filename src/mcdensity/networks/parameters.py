@@ -7,7 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mcdensity.networks.layers import StackedBatchNorm, StackedDropout, StackedLinear
+from mcdensity.networks.layers import (
+    StackedBatchNorm,
+    StackedDropout,
+    StackedLinear,
+    through,
+)
 
 __all__ = ["ParameterNetwork", "join_members", "keep_members"]
 
@@ -57,7 +62,7 @@ class ParameterNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return parameters, (members, rows, n_outputs), for x of shape (members, rows, p)."""
-        return self.head(self.body(x)) + self.skip(x)
+        return self.head(through(list(self.body), x)) + self.skip(x)
 
 
 def keep_members(module: nn.Module, members: slice | NDArray[np.intp]) -> None:

@@ -59,10 +59,10 @@ class NormalScores:
     def _place(self, y: Tensor, knots: Tensor) -> tuple[Tensor, Tensor]:
         """Index of the right end of the piece, and the place in it: 0 to 1, or a piece beyond."""
         i = torch.searchsorted(knots, y.contiguous()).clamp(1, len(knots) - 1)
-        return i, ((y - knots[i - 1]) / (knots[i] - knots[i - 1])).clamp(-1, 2)
+        left = knots[i - 1]
+        return i, ((y - left) / (knots[i] - left)).clamp(-1, 2)
 
-    def _table(self, y: Tensor) -> list[Tensor]:
-        arrays = self.knots, self.scores, self.log_density
+    def _tables(self, y: Tensor, *arrays: NDArray[np.float32]) -> list[Tensor]:
         return [torch.as_tensor(a, device=y.device, dtype=y.dtype) for a in arrays]
 
     def __call__(self, y: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class NormalScores:
             return torch.zeros_like(y)
         if y.ndim > 1 and len(y) > 1 and y.stride(0) == 0:  # the same for all members
             return self(y[0]).expand_as(y)
-        knots, scores, _ = self._table(y)
+        knots, scores = self._tables(y, self.knots, self.scores)
         i, part = self._place(y, knots)
         return torch.lerp(scores[i - 1], scores[i], part)
 
@@ -79,18 +79,20 @@ class NormalScores:
         """Return z and the log-density."""
         if len(self.knots) < 2:
             return torch.zeros_like(y), torch.zeros_like(y)
-        knots, scores, log_density = self._table(y)
+        knots, scores, log_density = self._tables(y, self.knots, self.scores, self.log_density)
         i, part = self._place(y, knots)
-        return torch.lerp(scores[i - 1], scores[i], part), torch.lerp(
-            log_density[i - 1], log_density[i], part
+        left = i - 1
+        return torch.lerp(scores[left], scores[i], part), torch.lerp(
+            log_density[left], log_density[i], part
         )
 
-    def shifted(self, y: Tensor, step: Tensor) -> Tensor:
-        """Return the y whose score is that of `y` plus a step: noise is small where y is dense."""
+    def inverse(self, z: Tensor) -> Tensor:
+        """Return the y of a score."""
         if len(self.knots) < 2:
-            return y
-        knots, scores, _ = self._table(y)
-        z = (self(y) + step).contiguous()
-        i = torch.searchsorted(scores, z).clamp(1, len(knots) - 1)
-        width = (scores[i] - scores[i - 1]).clamp_min(1e-6)
-        return torch.lerp(knots[i - 1], knots[i], ((z - scores[i - 1]) / width).clamp(-1, 2))
+            return torch.full_like(z, float(self.knots[0]))
+        knots, scores = self._tables(z, self.knots, self.scores)
+        i = torch.searchsorted(scores, z.contiguous()).clamp(1, len(knots) - 1)
+        left = i - 1
+        low = scores[left]
+        width = (scores[i] - low).clamp_min(1e-6)
+        return torch.lerp(knots[left], knots[i], ((z - low) / width).clamp(-1, 2))

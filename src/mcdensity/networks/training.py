@@ -22,6 +22,10 @@ _PATIENCE = 6
 # With a time budget: steps that measure the pace, the share of the time that steps may take (the
 # rest is for held-out data), and the least number of steps from which anything is learned.
 _PILOT_STEPS, _STEP_SHARE, _LEAST_STEPS = 3, 0.75, 60
+# Of AdamW and its cycle, as in torch: the share of the steps in which the learning rate rises, its
+# first value relative to the peak, its last relative to the first, the momentum at the peak and at
+# the ends, and the factor of the mean of squares.
+_RISE, _FIRST_RATE, _LAST_RATE, _MOMENTA, _SQUARES = 0.3, 1 / 25, 1e-4, (0.85, 0.95), 0.999
 
 
 def train(
@@ -72,28 +76,22 @@ def train(
     int
         The number of steps that were taken.
     """
-    parameters = list(module.parameters())
     end = time.monotonic() + seconds
     if seconds < math.inf:
         steps = min(steps, _affordable_steps(module, loss, seconds))
-    optimizer = torch.optim.AdamW(
-        parameters, lr=learning_rate, weight_decay=weight_decay, fused=True
-    )
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, learning_rate, total_steps=max(steps, 2), pct_start=0.3
-    )
+    descent = _Descent(module, max(steps, 2), learning_rate, weight_decay, clip)
     every = max(1, steps // _EVALUATIONS)
     keeper = _BestWeights(module)
     since_gain = taken = 0
+    module.train()
     for taken in range(1, steps + 1):
-        module.train()
-        _step(optimizer, loss(), parameters, clip)
-        schedule.step()
+        descent.step(loss())
         if score is not None and (taken % every == 0 or taken == steps):
             module.eval()
             with torch.no_grad():
                 gained = keeper.keep(score())
             since_gain = 0 if gained or taken < 0.3 * steps else since_gain + 1
+            module.train()
             if since_gain >= _PATIENCE and ends_early:
                 break
         if time.monotonic() > end:
@@ -101,23 +99,74 @@ def train(
         if report is not None:
             report(taken / steps)
     keeper.restore()
+    descent.end()
     module.eval()
     return taken
 
 
-def _step(
-    optimizer: torch.optim.Optimizer, value: Tensor, parameters: list[nn.Parameter], clip: float
-) -> None:
-    """Take one step down the gradient of a loss."""
-    if not torch.isfinite(value):
-        raise ValueError(
-            "The loss of the neural network is not finite: its output is NaN or infinite. "
-            "A network of your own may overflow; else try a smaller learning_rate."
-        )
-    optimizer.zero_grad(set_to_none=True)
-    value.backward()
-    nn.utils.clip_grad_norm_(parameters, clip)
-    optimizer.step()
+class _Descent:
+    """AdamW with a one-cycle schedule, on all weights as one vector.
+
+    A step on a dozen small tensors, one by one, took a fifth of the time of training. Until `end`
+    the parameters and their gradients are parts of two vectors.
+    """
+
+    def __init__(
+        self, module: nn.Module, steps: int, learning_rate: float, weight_decay: float, clip: float
+    ) -> None:
+        self.steps, self.rate, self.decay, self.clip = steps, learning_rate, weight_decay, clip
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.weights = torch.cat([p.detach().reshape(-1) for p in self.parameters])
+        self.slope, self.mean, self.square = (torch.zeros_like(self.weights) for _ in range(3))
+        sizes = [p.numel() for p in self.parameters]
+        parts = zip(self.weights.split(sizes), self.slope.split(sizes), strict=True)
+        for parameter, (weight, slope) in zip(self.parameters, parts, strict=True):
+            parameter.data = weight.view(parameter.shape)
+            parameter.grad = slope.view(parameter.shape)
+        self.taken = 0
+
+    def _cycle(self) -> tuple[float, float]:
+        """Learning rate and momentum of this step: up along a cosine, then down.
+
+        References
+        ----------
+        Smith, Topin: Super-convergence, 2018.
+        """
+        peak = _RISE * self.steps - 1
+        rises = self.taken <= peak
+        length = peak if rises else self.steps - 1 - peak
+        place = (self.taken if rises else self.taken - peak) / length
+        part = (1 + math.cos(math.pi * place)) / 2  # from 1 to 0
+        first, last = (_FIRST_RATE, 1.0) if rises else (1.0, _FIRST_RATE * _LAST_RATE)
+        low, high = _MOMENTA
+        momentum = low + (high - low) * (part if rises else 1 - part)
+        return self.rate * (last + (first - last) * part), momentum
+
+    def step(self, value: Tensor) -> None:
+        """Take one step down the gradient of a loss."""
+        if not math.isfinite(value.item()):
+            raise ValueError(
+                "The loss of the neural network is not finite: its output is NaN or infinite. "
+                "A network of your own may overflow; else try a smaller learning_rate."
+            )
+        self.slope.zero_()
+        value.backward()
+        rate, momentum = self._cycle()
+        self.taken += 1
+        with torch.no_grad():
+            length = self.slope.norm().item()
+            if length > self.clip:
+                self.slope.mul_(self.clip / (length + 1e-6))
+            self.mean.lerp_(self.slope, 1 - momentum)
+            self.square.mul_(_SQUARES).addcmul_(self.slope, self.slope, value=1 - _SQUARES)
+            self.weights.mul_(1 - rate * self.decay)
+            spread = self.square.sqrt().div_(math.sqrt(1 - _SQUARES**self.taken)).add_(1e-8)
+            self.weights.addcdiv_(self.mean, spread, value=-rate / (1 - momentum**self.taken))
+
+    def end(self) -> None:
+        """Give the parameters memory of their own again."""
+        for parameter in self.parameters:
+            parameter.data, parameter.grad = parameter.data.clone(), None
 
 
 def _affordable_steps(module: nn.Module, loss: Callable[[], Tensor], seconds: float) -> int:

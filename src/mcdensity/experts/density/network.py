@@ -272,8 +272,7 @@ class NetworkDensity(DensityExpert):
         """Build the networks, and what trains them."""
         import torch
 
-        from mcdensity.networks.conditioning import DensityTraining
-        from mcdensity.networks.random import generator
+        from mcdensity.networks.conditioning import DensityTraining, likelihood
         from mcdensity.networks.scores import NormalScores
         from mcdensity.networks.towers import TOWERS
         from mcdensity.networks.training import choose_device
@@ -298,25 +297,18 @@ class NetworkDensity(DensityExpert):
         def tensor(array: Array) -> Any:
             return torch.as_tensor(array, dtype=torch.float32, device=device)
 
-        censored = None if data.censored is None else torch.as_tensor(data.censored, device=device)
-        bias = tensor(marginal.logpdf(data.Y[:, 0]) - data.held_out_marginal())
-        table, fixed = tensor(marginal.strata(_TABLE)), tensor(marginal.strata(_VALIDATION_POINTS))
-        strata, top = torch.arange(_TRAINING_POINTS, device=device), marginal.limits[1]
-
-        def log_density(x: Any, y: Any, rows: Any) -> Any:
-            points = fixed
-            if module.training:
-                chance = torch.rand(strata.shape, device=device, generator=generator(device))
-                place = (strata + chance) / _TRAINING_POINTS
-                points = table[(place * _TABLE).long().clamp(max=_TABLE - 1)]
-            parameters = module.parameters_of(x)
-            value = module.own(parameters, y, bias[rows], points)
-            if censored is None:
-                return value
-            return torch.where(censored[rows], module.survival_below(parameters, y, top), value)
-
+        prepare, log_density = likelihood(
+            module,
+            tensor(marginal.logpdf(data.Y[:, 0]) - data.held_out_marginal()),
+            None if data.censored is None else torch.as_tensor(data.censored, device=device),
+            marginal.limits[1],
+            tensor(marginal.strata(_TABLE)),
+            tensor(marginal.strata(_VALIDATION_POINTS)),
+            _TRAINING_POINTS,
+        )
         return DensityTraining(
             module,
+            prepare,
             log_density,
             data.X,
             data.Y[:, 0],
@@ -325,7 +317,7 @@ class NetworkDensity(DensityExpert):
             members,
             levels,
             int(self.batch_size or usual_batch(self.tower, data.n_observations, large)),
-            scores.shifted if module.noise_in_score else (lambda y, step: y + step),
+            (scores, scores.inverse) if module.noise_in_score else (torch.clone, torch.clone),
             True,
             device,
         )
