@@ -195,8 +195,7 @@ def test_the_slope_of_a_mixture_is_right():
     module = MixtureTower(scores(RNG.normal(size=500)), 2, 4, 8, 2)
     y = torch.randn(2, 6)
     z, log_f = module.scores.both(y)
-    out = 3 * torch.randn(2, 6, 30)
-    slopes = []
+    out, slopes = 3 * torch.randn(2, 6, 30), []
     for value in (
         lambda out: module.own(out, y, z, log_f, lambda: POINTS),
         lambda out: module._log_density(module.shaped(out), *(a[..., None] for a in (y, z, log_f))),

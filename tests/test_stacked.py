@@ -2,15 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 
 from mcdensity import MCD
 from mcdensity._effort import EFFORTS
 from mcdensity.data import TrainingData
 from mcdensity.experts import get_expert
 from mcdensity.experts.density.columns import Boosted, Neighbours
-from mcdensity.networks.scores import NormalScores
-from mcdensity.networks.towers import MixtureTower
 
 
 def rows(n=300, seed=0, groups=None):
@@ -88,24 +85,6 @@ def test_stacked_learns_a_law_of_near_copies():
     stacked = MCD("stacked", discriminator_params={"network_params": params}, random_state=0)
     scores = [m.fit(X[train], y[train]).score(X[test], y[test]) for m in (alone, stacked)]
     assert scores[1] > scores[0] + 0.3
-
-
-def test_the_gradient_of_a_mixture_is_that_of_its_log_density():
-    torch.manual_seed(0)
-    knots = np.linspace(-3, 3, 50)
-    scores = NormalScores(knots, np.linspace(0.01, 0.99, 50), np.full(50, -1.8))
-    tower = MixtureTower(scores, 2, 1, 4, 1, 5).double()
-    y = torch.linspace(-2, 2, 6, dtype=torch.float64).expand(2, -1)
-    bias, points = torch.zeros(6, dtype=torch.float64), torch.zeros(1)
-    parameters = torch.randn(2, 6, 15, dtype=torch.float64, requires_grad=True)
-    own = tower.own(parameters, y, bias, points)
-    z, log_f = scores.both(y)
-    known = tower._log_density(parameters, y[..., None], z[..., None], log_f[..., None])[..., 0]
-    torch.testing.assert_close(own, known)
-    torch.testing.assert_close(
-        torch.autograd.grad(own.sum(), parameters)[0],
-        torch.autograd.grad(known.sum(), parameters)[0],
-    )
 
 
 def test_less_effort_means_fewer_experts_and_steps():
