@@ -24,6 +24,24 @@ def test_a_row_is_not_its_own_neighbour():
     np.testing.assert_allclose(neighbours(data.X)[:, 0], data.Y[:, 0])
 
 
+def test_neighbours_are_near_in_x_and_in_its_principal_components():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    X[:, 2] = X[:, 0] + 0.01 * X[:, 2]  # small differences of columns count as much as others
+    y = rng.normal(size=200)
+    neighbours, _ = Neighbours.learn(TrainingData(X, y[:, None], random_state=rng))
+    _, _, vectors = np.linalg.svd(X, full_matrices=False)
+    z = X @ vectors.T
+    z /= np.sqrt((z**2).mean(axis=0))
+    new = 0.9 * X[:50] + 0.1 * X[50:100]
+    z_new = new @ np.linalg.lstsq(X, z, rcond=None)[0]
+    distance = ((new[:, None] - X) ** 2).sum(-1) + ((z_new[:, None] - z) ** 2).sum(-1)
+    np.testing.assert_allclose(neighbours(new)[:, 0], y[distance.argmin(axis=1)])
+    np.testing.assert_allclose(
+        neighbours(new)[:, 6], np.log(np.sqrt(distance.min(axis=1)) + 0.01), rtol=1e-6
+    )
+
+
 def test_copies_of_a_row_are_found_and_groups_are_not():
     X = np.repeat(np.random.default_rng(1).normal(size=(60, 3)), 2, axis=0)
     y = np.repeat(np.random.default_rng(2).normal(size=60), 2)

@@ -13,6 +13,7 @@ from sklearn.neighbors import KDTree
 from mcdensity._folds import assign_folds
 from mcdensity._known import storable
 from mcdensity.data import TrainingData
+from mcdensity.experts.density.axes import along, principal_axes
 
 __all__ = ["Boosted", "Neighbours"]
 
@@ -20,6 +21,9 @@ Array = NDArray[np.float64]
 
 # Neighbours, of which the nearest three are columns of their own: near copies have the same target.
 _NEIGHBOURS, _NEAREST = 8, 3
+# With principal components in the distance, beside x, the CRPS of the portfolio fell by 2 % on 750
+# rows of Protein (twelve seeds) and by 2.5 % on 4000, and its log-likelihood rose by 0.015 and
+# 0.026; Power stayed the same, other sets of 750 rows do without neighbours.
 # Columns of x, and products of rows, rows to search and columns, at the most: a search among 50,000
 # rows of ten columns takes a third of a millisecond, and all rows are searched for.
 _MOST_FEATURES, _MOST_WORK = 30, 2e10
@@ -40,13 +44,16 @@ _LEAST_ROWS, _MOST_ROWS = 2000, 200_000
 
 @storable
 class Neighbours:
-    """Targets of the nearest rows, and how far these are.
+    r"""Targets of the nearest rows, and how far these are.
 
-    A row of the training data is not its own neighbour, nor are rows of its group.
+    Distances are :math:`|x - x'|^2 + |z - z'|^2`, where z are the principal components of x, each
+    of variance 1. A row of the training data is not its own neighbour, nor are rows of its group.
     """
 
     _X: Array
     _y: Array
+    # Files of earlier versions have none; nor has a single column.
+    _axes: Array | None = None
 
     @classmethod
     def learn(cls, data: TrainingData) -> tuple[Neighbours, Array] | None:
@@ -55,8 +62,10 @@ class Neighbours:
         few = data.n_observations < 2 * _PARTS
         if p > _MOST_FEATURES or n * n * p > _MOST_WORK or few:
             return None
-        new = cls()
-        new._X, new._y = data.X, data.Y[:, 0]
+        new, axes = cls(), principal_axes(data.X)
+        if axes is not None:  # unit vectors, divided by the root of the variance along them
+            new._axes = axes * np.sqrt(1 + 1 / np.square(axes).sum(axis=0))
+        new._X, new._y = new._coordinates(data.X), data.Y[:, 0]
         if data.groups is None:
             return new, new(data.X, own=True)
         part = assign_folds(data.n_observations, _PARTS, data.random_state)[0, data.unit]
@@ -64,9 +73,12 @@ class Neighbours:
         for k in range(_PARTS):
             other = cls()
             kept = part != k
-            other._X, other._y = new._X[kept], new._y[kept]
+            other._X, other._y, other._axes = new._X[kept], new._y[kept], new._axes
             out[part == k] = other(data.X[part == k])
         return new, out
+
+    def _coordinates(self, X: Array) -> Array:
+        return X if self._axes is None else along(X, self._axes)
 
     @cached_property
     def _tree(self) -> KDTree:
@@ -78,7 +90,7 @@ class Neighbours:
     def __call__(self, X: Array, own: bool = False) -> Array:
         """Columns of rows; `own`: these are the rows that are searched."""
         count = min(_NEIGHBOURS, len(self._X) - 1)
-        distance, index = self._tree.query(X, count + 1)
+        distance, index = self._tree.query(self._coordinates(X), count + 1)
         # A row is left out by its number: copies of it have the same distance, 0.
         self_found = (index == np.arange(len(X))[:, None]) & own
         others = np.argsort(self_found, axis=1, kind="stable")[:, :count]

@@ -24,6 +24,7 @@ from mcdensity.experts.base import (
     Rows,
     pool_points,
 )
+from mcdensity.experts.density.axes import along, principal_axes
 from mcdensity.experts.registry import register
 
 __all__ = ["ForestDensity"]
@@ -45,10 +46,6 @@ _REACH = 5.0
 _SHRINKAGES = (1.0, 0.5, 0.0)
 # Rows that each combination, and the marginal, is given beforehand when the weights are learned.
 _PRIOR = np.append(np.full(len(_SHRINKAGES) * len(_WIDTHS), 0.2), 0.1)
-# Up to so many features trees see their principal components, too, each of variance 1: the CRPS of
-# the trees' predictions fell by 3 % on Protein, 14 % on Kin8nm, 26 % on Naval, 7 % on Energy, rose
-# by 1 % on Boston and was the same on Power.
-_MOST_FEATURES = 50
 # Shares of the features that splits may choose from: the second from so many observations on. With
 # half of them the CRPS fell by 2 % on Protein, and rose by 27 % on Yacht (225 rows) and 5 % on
 # Concrete (750). In between the first parts are grown with both: the mean squared error decides.
@@ -79,8 +76,6 @@ _COLUMNS = 2 + len(_COLUMN_LEVELS)
 _MANY_ROWS = 1000
 # Added to the spread before its logarithm is taken: single predictions have none.
 _LEAST_SPREAD = 0.05
-# Principal components of less variance, relative to the largest, are rounding.
-_LEAST_VARIANCE = 1e-9
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -145,7 +140,7 @@ class ForestDensity(DensityExpert):
         self._grid = np.linspace(low - reach, high + reach, _GRID)
         self._marginal = data.marginal.logpdf(self._grid)
         self.forests_: list[Any] = []
-        self._axes = _principal_axes(data.X)
+        self._axes = principal_axes(data.X)
         held_out = data.held_out(_PARTS)
         if held_out is None:  # too few rows to learn a width from: the widest, and the marginal
             used = np.ones(len(data), dtype=bool)
@@ -163,8 +158,7 @@ class ForestDensity(DensityExpert):
         axes = getattr(self, "_axes", None)  # files of earlier versions have none
         if axes is None:
             return X
-        # Not by a product of matrices, whose rounding depends on the number of rows.
-        return np.hstack([X, np.einsum("ip,pq->iq", X, axes, optimize=False)])
+        return np.hstack([X, along(X, axes)])
 
     def _shares_of_features(self, data: TrainingData) -> tuple[float, ...]:
         """Shares of the features to choose from."""
@@ -420,17 +414,6 @@ class _ConditionedForest(ConditionedDensity):
 def _predicted(forest: Any, rows: NDArray[np.float32]) -> Array:
     """Return the predictions of each tree, (trees, n)."""
     return np.stack([tree.tree_.predict(rows).ravel() for tree in forest.estimators_])
-
-
-def _principal_axes(X: Array) -> Array | None:
-    """Return the matrix that turns standardised rows into principal components of variance 1."""
-    n, p = X.shape
-    if not 1 < p <= _MOST_FEATURES:
-        return None
-    sample = X[:: max(1, n // _MOST_ROWS)]
-    values, vectors = np.linalg.eigh(sample.T @ sample / len(sample))
-    kept = values > _LEAST_VARIANCE * values[-1]
-    return vectors[:, kept] / np.sqrt(values[kept])
 
 
 def _all_parts(held: NDArray[np.bool_], data: TrainingData) -> NDArray[np.bool_]:
