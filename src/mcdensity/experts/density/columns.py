@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.neighbors import KDTree
 
 from mcdensity._folds import assign_folds
 from mcdensity._known import storable
+from mcdensity._parallel import in_parallel
 from mcdensity.data import TrainingData
 from mcdensity.experts.density.axes import along, principal_axes
 
@@ -27,6 +28,8 @@ _NEIGHBOURS, _NEAREST = 8, 3
 # Columns of x, and products of rows, rows to search and columns, at the most: a search among 50,000
 # rows of ten columns takes a third of a millisecond, and all rows are searched for.
 _MOST_FEATURES, _MOST_WORK = 30, 2e10
+# Rows that are searched for at once.
+_BLOCK = 2048
 # Added before logarithms are taken: to distances and to the spread of the neighbours' targets.
 _LEAST_DISTANCE, _LEAST_SPREAD = 0.01, 0.05
 # As everywhere in the package.
@@ -67,7 +70,10 @@ class Neighbours:
             new._axes = axes * np.sqrt(1 + 1 / np.square(axes).sum(axis=0))
         new._X, new._y = new._coordinates(data.X), data.Y[:, 0]
         if data.groups is None:
-            return new, new(data.X, own=True)
+            blocks = [(data.X[i : i + _BLOCK], i) for i in range(0, len(data), _BLOCK)]
+            # In two threads they would wait for each other.
+            found = in_parallel(partial(_asked, new), blocks, data.n_jobs, processes=True)
+            return new, np.concatenate(found)
         part = assign_folds(data.n_observations, _PARTS, data.random_state)[0, data.unit]
         out = np.empty((len(data), new(data.X[:1]).shape[1]))
         for k in range(_PARTS):
@@ -87,12 +93,14 @@ class Neighbours:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_tree"}
 
-    def __call__(self, X: Array, own: bool = False) -> Array:
-        """Columns of rows; `own`: these are the rows that are searched."""
+    def __call__(self, X: Array, own: int | None = None) -> Array:
+        """Columns of rows; `own`: these are, from this number on, the rows that are searched."""
         count = min(_NEIGHBOURS, len(self._X) - 1)
         distance, index = self._tree.query(self._coordinates(X), count + 1)
         # A row is left out by its number: copies of it have the same distance, 0.
-        self_found = (index == np.arange(len(X))[:, None]) & own
+        first = 0 if own is None else own
+        number = np.arange(first, first + len(X))[:, None]
+        self_found = (index == number) & (own is not None)
         others = np.argsort(self_found, axis=1, kind="stable")[:, :count]
         distance = np.take_along_axis(distance, others, axis=1)
         y = self._y[np.take_along_axis(index, others, axis=1)]
@@ -106,6 +114,10 @@ class Neighbours:
         ])  # fmt: skip
 
 
+def _asked(neighbours: Neighbours, block: tuple[Array, int]) -> Array:
+    return neighbours(*block)
+
+
 @storable
 class Boosted:
     """The mean as gradient boosting predicts it; of training rows by models without them."""
@@ -117,24 +129,32 @@ class Boosted:
         """Return it with its column for the training rows; None where there are few rows."""
         if len(data) < _LEAST_ROWS or data.n_observations < 2 * _PARTS:
             return None
-        new, out = cls(), np.empty((len(data), 1))
-        new._models = []
         part = assign_folds(data.n_observations, _PARTS, data.random_state)[0, data.unit]
+        tasks = []
         for k in range(_PARTS):
-            used, rows = part != k, np.flatnonzero(part != k)
+            rows = np.flatnonzero(part != k)
             if len(rows) > _MOST_ROWS:
                 rows = data.random_state.choice(rows, _MOST_ROWS, replace=False)
-            model = HistGradientBoostingRegressor(
-                early_stopping=False, random_state=int(data.random_state.integers(2**31)),
-                max_leaf_nodes=_LEAVES[len(data) >= _MANY_ROWS], **_BOOSTING,
-            )  # fmt: skip
-            weight = None if data.weight is None else data.weight[rows]
-            model.fit(data.X[rows], data.Y[rows, 0], sample_weight=weight)
-            out[~used, 0] = model.predict(data.X[~used])
-            new._models.append(model)
+            tasks.append((rows, int(data.random_state.integers(2**31))))
+        fit = partial(_boosted, data.X, data.Y[:, 0], data.weight)
+        new, out = cls(), np.empty((len(data), 1))
+        # As above, in processes.
+        new._models = in_parallel(fit, tasks, data.n_jobs, processes=True)
+        for k, model in enumerate(new._models):
+            out[part == k, 0] = model.predict(data.X[part == k])
         return new, out
 
     def __call__(self, X: Array) -> Array:
         """Mean of the models' predictions."""
         total = sum(model.predict(X) for model in self._models)
         return np.asarray(total)[:, None] / len(self._models)
+
+
+def _boosted(X: Array, y: Array, weight: Array | None, task: tuple[NDArray[np.intp], int]) -> Any:
+    """Fit a model to some rows, with a seed."""
+    rows, seed = task
+    model = HistGradientBoostingRegressor(
+        early_stopping=False, random_state=seed,
+        max_leaf_nodes=_LEAVES[len(X) >= _MANY_ROWS], **_BOOSTING,
+    )  # fmt: skip
+    return model.fit(X[rows], y[rows], sample_weight=None if weight is None else weight[rows])
