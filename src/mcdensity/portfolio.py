@@ -178,13 +178,14 @@ class Portfolio(Expert):
         teacher = {name: self._new(name).learns_from for name in names}
         # Those that others wait for first, quick ones last, so that no thread waits; of the others
         # `mlp` takes longest up to 6000 rows, and is the last of the names.
+        last_first = names[::-1]
         late = data.n_observations < _LONG_PUPILS
 
         def place(name: str) -> tuple[bool, ...]:
             pupil = teacher[name] in names
             return name not in teacher.values(), get_expert(name).quick, pupil is late
 
-        order = sorted(reversed(names), key=place)
+        order = sorted(last_first, key=place)
         after = [order.index(t) if (t := teacher[name]) in names else None for name in order]
         worker = copy.copy(self)
         worker._untied = self._untied.but(n_jobs=1)

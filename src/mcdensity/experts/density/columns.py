@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.neighbors import KDTree
 
 from mcdensity._folds import assign_folds
 from mcdensity._known import storable
-from mcdensity._parallel import in_parallel
+from mcdensity._parallel import in_parallel, worker_count
 from mcdensity.data import TrainingData
 from mcdensity.experts.density.axes import along, principal_axes
 
@@ -28,8 +28,8 @@ _NEIGHBOURS, _NEAREST = 8, 3
 # Columns of x, and products of rows, rows to search and columns, at the most: a search among 50,000
 # rows of ten columns takes a third of a millisecond, and all rows are searched for.
 _MOST_FEATURES, _MOST_WORK = 30, 2e10
-# Rows that are searched for at once.
-_BLOCK = 2048
+# Rows in a leaf of the tree that is searched.
+_LEAF = 40
 # Added before logarithms are taken: to distances and to the spread of the neighbours' targets.
 _LEAST_DISTANCE, _LEAST_SPREAD = 0.01, 0.05
 # As everywhere in the package.
@@ -70,10 +70,7 @@ class Neighbours:
             new._axes = axes * np.sqrt(1 + 1 / np.square(axes).sum(axis=0))
         new._X, new._y = new._coordinates(data.X), data.Y[:, 0]
         if data.groups is None:
-            blocks = [(data.X[i : i + _BLOCK], i) for i in range(0, len(data), _BLOCK)]
-            # In two threads they would wait for each other.
-            found = in_parallel(partial(_asked, new), blocks, data.n_jobs, processes=True)
-            return new, np.concatenate(found)
+            return new, new(data.X, own=True, workers=worker_count(data.n_jobs))
         part = assign_folds(data.n_observations, _PARTS, data.random_state)[0, data.unit]
         out = np.empty((len(data), new(data.X[:1]).shape[1]))
         for k in range(_PARTS):
@@ -87,20 +84,20 @@ class Neighbours:
         return X if self._axes is None else along(X, self._axes)
 
     @cached_property
-    def _tree(self) -> KDTree:
-        return KDTree(self._X)
+    def _tree(self) -> cKDTree:
+        # Exact, and 2 to 5 times as fast as scikit-learn's: 10 instead of 29 microseconds per row
+        # among 15,000 of Protein, 78 instead of 135 of ten independent columns.
+        return cKDTree(self._X, leafsize=_LEAF, balanced_tree=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_tree"}
 
-    def __call__(self, X: Array, own: int | None = None) -> Array:
-        """Columns of rows; `own`: these are, from this number on, the rows that are searched."""
+    def __call__(self, X: Array, own: bool = False, workers: int = 1) -> Array:
+        """Columns of rows; `own`: these are the rows that are searched."""
         count = min(_NEIGHBOURS, len(self._X) - 1)
-        distance, index = self._tree.query(self._coordinates(X), count + 1)
+        distance, index = self._tree.query(self._coordinates(X), count + 1, workers=workers)
         # A row is left out by its number: copies of it have the same distance, 0.
-        first = 0 if own is None else own
-        number = np.arange(first, first + len(X))[:, None]
-        self_found = (index == number) & (own is not None)
+        self_found = (index == np.arange(len(X))[:, None]) & own
         others = np.argsort(self_found, axis=1, kind="stable")[:, :count]
         distance = np.take_along_axis(distance, others, axis=1)
         y = self._y[np.take_along_axis(index, others, axis=1)]
@@ -112,10 +109,6 @@ class Neighbours:
             np.log(y.std(axis=1) + _LEAST_SPREAD),
             np.log(distance[:, [0, -1]] + _LEAST_DISTANCE),
         ])  # fmt: skip
-
-
-def _asked(neighbours: Neighbours, block: tuple[Array, int]) -> Array:
-    return neighbours(*block)
 
 
 @storable
@@ -138,7 +131,7 @@ class Boosted:
             tasks.append((rows, int(data.random_state.integers(2**31))))
         fit = partial(_boosted, data.X, data.Y[:, 0], data.weight)
         new, out = cls(), np.empty((len(data), 1))
-        # As above, in processes.
+        # In two threads they would wait for each other's Python code.
         new._models = in_parallel(fit, tasks, data.n_jobs, processes=True)
         for k, model in enumerate(new._models):
             out[part == k, 0] = model.predict(data.X[part == k])
