@@ -9,12 +9,12 @@ import pandas
 import pytest
 import torch
 
-from mcdensity import MCD, TableEstimator, _parallel, explore, load, save
+from mcdensity import MCD, TableEstimator, _distilling, _parallel, explore, load, save
 from mcdensity._distilling import network_only
 from mcdensity._parallel import in_parallel, worker_count
 from mcdensity.experts import distilled
 from mcdensity.experts.density.shares import TreeShares
-from mcdensity.experts.density.stacked import forest_of
+from mcdensity.experts.density.stacked import forest_of, neighbours_of
 from mcdensity.exporting import export_onnx
 
 
@@ -183,7 +183,7 @@ def test_without_a_forest_a_second_network_learns_for_longer(pair, monkeypatch):
     monkeypatch.setattr(distilled.Distilled, "learn", learn)
     monkeypatch.setattr(distilled.Distilled, "measure", lambda self, test: self)
     assert model.distill(random_state=0).distill_loss_ == 0.05
-    assert taken == [(2000, 60), (4000, 90)]
+    assert taken == [(2000, 60), (4000, 180)]
     assert network_only(model).distill_loss_ == 0.1 / 3  # one network, in little time
     assert len(taken) == 3
 
@@ -195,6 +195,26 @@ def test_models_that_use_neighbours_are_saved_after_predictions(tmp_path):
     before = model.predict(X[:5])
     save(model, tmp_path / "m.mcd")
     np.testing.assert_allclose(load(tmp_path / "m.mcd").predict(X[:5]), before, rtol=1e-10)
+
+
+def test_neighbours_are_kept_with_the_trees(rough, tmp_path, monkeypatch):
+    """A law that copies its neighbours' targets is learned with them, hardly without."""
+    X, y, *_ = rough
+    params = {"n_trees": 20, "network_params": {"steps": 300}}
+    model = MCD("stacked", discriminator_params=params, random_state=0).fit(X, y)
+    monkeypatch.setattr(distilled, "_BUDGETS", ((0, 6000, 400),))
+    small = model.distill(random_state=0)
+    assert small.discriminator_.neighbours is neighbours_of(model.discriminator_)
+    assert network_only(small).discriminator_.neighbours is None
+    monkeypatch.setattr(_distilling, "neighbours_of", lambda expert: None)
+    without = model.distill(random_state=0)
+    assert without.discriminator_.neighbours is None
+    assert small.distill_loss_ < 0.8 * without.distill_loss_
+    save(small, tmp_path / "small.mcd")
+    new = np.random.default_rng(1).uniform(size=(50, 2))
+    np.testing.assert_allclose(
+        load(tmp_path / "small.mcd").logpdf(new, y[:50]), small.logpdf(new, y[:50]), rtol=1e-6
+    )
 
 
 def test_numbers_do_not_depend_on_the_number_of_threads():

@@ -15,7 +15,7 @@ from mcdensity._calibration import forget
 from mcdensity._parallel import in_parallel
 from mcdensity._validation import as_generator
 from mcdensity.distribution.against import inner_probabilities
-from mcdensity.experts.density.stacked import forest_of
+from mcdensity.experts.density.stacked import forest_of, neighbours_of
 from mcdensity.experts.distilled import Knots, distill, finer, thinned
 from mcdensity.target import DiscreteSpace
 
@@ -33,8 +33,8 @@ class Distillable:
         Predictions are many times faster. The network learns from this model alone, which is asked
         about points near rows that it kept from the training data. If it loses more than 0.03
         nats, another learns for longer; if the model has a forest, that one is also given what up
-        to 160 of the trees say of a row. These predictions take three to ten times as long as
-        without trees, and files are larger.
+        to 160 of the trees, and the nearest rows if the model asks them, say of a row. These
+        predictions take three to ten times as long as without trees, and files are larger.
 
         Parameters
         ----------
@@ -153,8 +153,8 @@ def _student(model: Any, more: Array | None, seed: int, thorough: bool) -> Any:
         u = thinned(model.marginal_.cdf(model._knots))
         knots, fine = (_knots(model, own) for own in (u, finer(u)))
     kept = model._kept_rows.astype(np.float64)
-    forest = forest_of(model.discriminator_)
-    return distill(kept, more, knots, fine, seed, forest, thorough)
+    told_by = forest_of(model.discriminator_), neighbours_of(model.discriminator_)
+    return distill(kept, more, knots, fine, seed, *told_by, thorough)
 
 
 def _values(model: Any) -> Knots:

@@ -177,15 +177,14 @@ class Portfolio(Expert):
             import_module("torch")  # before threads are limited in what they use
         teacher = {name: self._new(name).learns_from for name in names}
         # Those that others wait for first, quick ones last, so that no thread waits; of the others
-        # `mlp` takes longest up to 6000 rows, and is the last of the names.
-        last_first = names[::-1]
+        # `mlp`, the last of the names, takes longest up to 6000 rows.
         late = data.n_observations < _LONG_PUPILS
 
-        def place(name: str) -> tuple[bool, ...]:
-            pupil = teacher[name] in names
-            return name not in teacher.values(), get_expert(name).quick, pupil is late
+        def place(name: str) -> tuple[int, ...]:
+            pupil, last = teacher[name] in names, -names.index(name)
+            return name not in teacher.values(), get_expert(name).quick, pupil is late, last
 
-        order = sorted(last_first, key=place)
+        order = sorted(names, key=place)
         after = [order.index(t) if (t := teacher[name]) in names else None for name in order]
         worker = copy.copy(self)
         worker._untied = self._untied.but(n_jobs=1)

@@ -17,6 +17,7 @@ from mcdensity._parallel import in_parallel
 from mcdensity.data import TrainingData
 from mcdensity.distribution import GridDistribution, Reference
 from mcdensity.experts.base import Conditioned, Expert, FitReport, Rows
+from mcdensity.experts.density.columns import Neighbours
 from mcdensity.experts.density.forest import ForestDensity
 from mcdensity.experts.density.shares import TreeShares
 
@@ -51,8 +52,10 @@ _CROSSED = 0.25
 _HELD_OUT, _LEAST_HELD_OUT = 2000, 100
 # After a larger loss another network learns, slowly, from twice as many rows in more steps: 0.034
 # and 0.027 on Kin8nm. If the model has a forest, it also sees what trees say of a row: the loss on
-# 5000 rows of Power falls from 0.096 to 0.026, on 5000 of Protein from 0.20 to 0.028.
-_CLOSE, _SLOW_RATE, _MORE_STEPS = 0.03, 0.01, 1.5
+# 5000 rows of Power falls from 0.096 to 0.026, on 5000 of Protein from 0.20 to 0.028. With the
+# neighbours that the model asks, that on 20,000 of Protein falls from 0.080 to 0.045, and with
+# twice the steps to 0.039.
+_CLOSE, _SLOW_RATE, _MORE_STEPS = 0.03, 0.01, 3
 # Blocks have so many times more rows than a model's own: 91,000, 103,000, 112,000, 112,000 and
 # 110,000 rows a second with 1, 2, 4, 6 and 10 (1000 rows of a smooth law, one core); 32,000,
 # 41,000, 55,000, 56,000 and 55,000 with 1, 2, 4, 8 and 16 where each block reads 128 trees from
@@ -80,6 +83,8 @@ class Distilled(Expert):
         Of the hidden layers.
     trees : TreeShares, optional
         Some trees of the model that it learns from.
+    neighbours : Neighbours, optional
+        Of that model: targets of the nearest rows, and how far these are.
 
     Attributes
     ----------
@@ -91,16 +96,22 @@ class Distilled(Expert):
         not seen: what it loses in log-likelihood where that model is right.
     """
 
-    # Files of earlier versions have neither.
+    # Files of earlier versions have none of these.
     trees: TreeShares | None = None
+    neighbours: Neighbours | None = None
     alone_: Distilled | None = None
 
     def __init__(
-        self, width: int = _WIDTH, depth: int = _DEPTH, trees: TreeShares | None = None
+        self,
+        width: int = _WIDTH,
+        depth: int = _DEPTH,
+        trees: TreeShares | None = None,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self.width = width
         self.depth = depth
         self.trees = trees
+        self.neighbours = neighbours
 
     def fit(self, data: TrainingData) -> FitReport:
         """Refuse: it learns from a fitted model, see `MCD.distill`."""
@@ -176,7 +187,7 @@ class Distilled(Expert):
         return self
 
     def _inputs(self, X: Array) -> NDArray[np.float32]:
-        """Return the features, how far each has come through its bins, and what trees say."""
+        """Return the features, how far each has come through its bins, and what others say."""
         used = [(j, edges) for j, edges in enumerate(self._edges) if len(edges) > 2]
         source = np.concatenate([[], *([j] * (len(edges) - 1) for j, edges in used)])
         left = np.concatenate([[], *(edges[:-1] for _, edges in used)])
@@ -184,8 +195,8 @@ class Distilled(Expert):
         come = X.take(source.astype(np.intp), axis=1)
         come -= left
         come /= width
-        trees = [] if self.trees is None else [self.trees(X)]
-        out = [X, np.clip(come, 0, 1, out=come), *trees]
+        told = [one(X) for one in (self.trees, self.neighbours) if one is not None]
+        out = [X, np.clip(come, 0, 1, out=come), *told]
         return np.hstack(out, dtype=np.float32, casting="same_kind")
 
     def at_knots(self, X: Array) -> NDArray[np.float32]:
@@ -309,6 +320,7 @@ def distill(
     fine: Knots,
     seed: int,
     forest: ForestDensity | None = None,
+    neighbours: Neighbours | None = None,
     thorough: bool = True,
 ) -> Distilled:
     """Make a small network with the densities of a model.
@@ -325,6 +337,8 @@ def distill(
     seed : int
     forest : ForestDensity, optional
         Of the model: if the network alone is not close to it, some of the trees are kept.
+    neighbours : Neighbours, optional
+        Of the model; with the trees they are kept, too.
     thorough : bool
         Whether a network that is not close is replaced by a slower one.
     """
@@ -349,14 +363,15 @@ def distill(
     alone = Distilled().learn(known, judge, steps, seed).measure(test)
     if alone.loss_ <= _CLOSE or not thorough:
         return alone
-    slow = int(_MORE_STEPS * steps), seed, _SLOW_RATE
-    new = np.concatenate([new, _around(rows, count, rng)])
+    slow = _MORE_STEPS * steps, seed, _SLOW_RATE
+    new = np.concatenate([new, _near(rows, count, rng)])
     if forest is None:
         again = Distilled().learn(_Lesson(new, knots), judge, *slow)
     else:
         own = rows[rng.integers(len(rows), size=count // _OWN_ROWS)]
         known, judge = (_Lesson(np.concatenate([new, own]), fine), _Lesson(held_out[:half], fine))
-        again = Distilled(trees=TreeShares(forest)).learn(known, judge, *slow)
+        again = Distilled(trees=TreeShares(forest), neighbours=neighbours)
+        again.learn(known, judge, *slow)
         again.alone_ = alone
     return again if again.measure(test).loss_ < alone.loss_ else alone
 

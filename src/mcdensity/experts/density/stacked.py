@@ -14,7 +14,7 @@ from mcdensity.experts.density.forest import ForestDensity
 from mcdensity.experts.density.network import NetworkDensity
 from mcdensity.experts.registry import register
 
-__all__ = ["StackedDensity", "forest_of"]
+__all__ = ["StackedDensity", "forest_of", "neighbours_of"]
 
 Array = NDArray[np.float64]
 
@@ -115,3 +115,11 @@ def forest_of(expert: Any) -> ForestDensity | None:
         return expert.forest_
     parts = getattr(expert, "experts_", {}) | getattr(expert, "_teachers", {})
     return next((found for part in parts.values() if (found := forest_of(part))), None)
+
+
+def neighbours_of(expert: Any) -> Neighbours | None:
+    """Return the neighbours that an expert asks, or one of its parts, if there are any."""
+    if isinstance(expert, StackedDensity):
+        return next((one for one in expert._informants if isinstance(one, Neighbours)), None)
+    parts = getattr(expert, "experts_", {}).values()
+    return next((found for part in parts if (found := neighbours_of(part))), None)
