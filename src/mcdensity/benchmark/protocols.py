@@ -273,7 +273,7 @@ PROTOCOLS = {
                 "The paper's text says that MCD loses JumpDiffusion; its table says ARMAJump.",
                 "Rows that MCD:MLP wins in the paper and not here (EconDensity, GaussianMixture, "
                 "JumpDiffusion, LinearGauss): our MDN, NF and KMN choose their noise on held-out "
-                "rows and are ensembles; MDN's 4.58 on JumpDiffusion becomes 1.5.",
+                "rows and are ensembles: see MDN on JumpDiffusion.",
             ),
         ),
         Protocol(
@@ -311,8 +311,8 @@ PROTOCOLS = {
                 "likes on them (NNKCDE's 3.49 in the paper), so that their rows rank nothing; see "
                 "the log-mass table.",
                 "The paper's MCD is not normalised; ours is. The column `raw` has the formula as "
-                "it stands, whose integral may be anything: it gains 0.35 on Power and loses 0.14 "
-                "on BostonHousing.",
+                "it stands, whose integral may be anything: with MCD:MLP it gains on Power and "
+                "loses on BostonHousing.",
                 "Rows that MCD:MLP wins in the paper and not here (BostonHousing, Concrete, Power, "
                 "Protein, Yacht): our MDN, NF and KMN choose their noise on held-out rows and are "
                 "ensembles, so that they gain more over the paper's than MCD does.",
