@@ -42,6 +42,18 @@ def test_neighbours_are_near_in_x_and_in_its_principal_components():
     )
 
 
+def test_damaged_neighbours_are_refused():
+    """As a forged file may have them."""
+    short, _ = Neighbours.learn(rows())
+    short._y = short._y[:5]
+    far, _ = Neighbours.learn(rows())
+    far._X = 1e200 * far._X
+    del far._tree
+    for damaged in (short, far):
+        with pytest.raises(ValueError, match="damaged"):
+            damaged(np.zeros((2, 3)))
+
+
 def test_copies_of_a_row_are_found_and_groups_are_not():
     X = np.repeat(np.random.default_rng(1).normal(size=(60, 3)), 2, axis=0)
     y = np.repeat(np.random.default_rng(2).normal(size=60), 2)
