@@ -34,7 +34,7 @@ class Distillable:
         about points near rows that it kept from the training data. If it loses more than 0.03
         nats, another learns for longer; if the model has a forest, that one is also given what up
         to 160 of the trees, and the nearest rows if the model asks them, say of a row. These
-        predictions take three to ten times as long as without trees, and files are larger.
+        predictions take ten times as long as without trees, or more, and files are larger.
 
         Parameters
         ----------
