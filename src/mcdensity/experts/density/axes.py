@@ -28,11 +28,14 @@ def along(X: Array, axes: Array) -> Array:
 
 
 def principal_axes(X: Array) -> Array | None:
-    """Return the matrix that turns standardised rows into principal components of variance 1."""
+    """Return the matrix that turns standardised rows into principal components of variance 1.
+
+    None for a single column, for many, and where all are constant.
+    """
     n, p = X.shape
     if not 1 < p <= _MOST_FEATURES:
         return None
     sample = X[:: max(1, n // _MOST_ROWS)]
     values, vectors = np.linalg.eigh(sample.T @ sample / len(sample))
     kept = values > _LEAST_VARIANCE * values[-1]
-    return vectors[:, kept] / np.sqrt(values[kept])
+    return vectors[:, kept] / np.sqrt(values[kept]) if kept.any() else None
