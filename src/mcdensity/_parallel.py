@@ -53,8 +53,10 @@ def _controller(user_api: str, has_torch: bool) -> ThreadpoolController:
 
 @contextmanager
 def limited_threads(count: int) -> Iterator[None]:
-    """Let libraries with OpenMP use so many threads when they are called from this one."""
-    with _controller("openmp", "torch" in sys.modules).limit(limits=count):
+    """Let libraries with OpenMP use so many threads at most when they are called from this one."""
+    libraries = _controller("openmp", "torch" in sys.modules)
+    now = (library.num_threads for library in libraries.lib_controllers)
+    with libraries.limit(limits=min([count, *now])):
         yield
 
 

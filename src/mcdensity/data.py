@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from mcdensity._effort import EFFORTS, Effort
 from mcdensity._folds import assign_folds
+from mcdensity._parallel import limited_threads, worker_count
 from mcdensity._progress import SILENT, Reporter
 from mcdensity._validation import as_generator
 from mcdensity.contrast import ContrastSet, build_contrast
@@ -309,6 +311,10 @@ class TrainingData:
         order = self.random_state.permutation(len(self))
         for start in range(0, len(self), size):
             yield order[start : start + size]
+
+    def own_threads(self) -> AbstractContextManager[None]:
+        """Keep libraries with threads of their own, within it, to the cores that may be used."""
+        return limited_threads(worker_count(self.n_jobs))
 
     def seconds_left(self) -> float:
         """Return how long training may still take; infinity without a time budget."""

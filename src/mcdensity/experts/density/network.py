@@ -253,7 +253,7 @@ class NetworkDensity(DensityExpert):
         from mcdensity.networks.random import seeded
 
         units = data.n_observations
-        with seeded(seed), torch.enable_grad():
+        with seeded(seed), torch.enable_grad(), data.own_threads():
             training = self._prepare(data, held_out, members, levels)
             self.n_steps_ = training.run(
                 steps=int(self.steps or usual_steps(self.tower, units, data.effort.steps)),

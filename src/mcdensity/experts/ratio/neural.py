@@ -161,6 +161,7 @@ class NeuralDiscriminator(RatioExpert):
         with (
             seeded(int(rng.integers(2**31)), shared=not self._is_ours()),
             torch.enable_grad(),
+            data.own_threads(),
             showing(self.verbose, f"Training {self.describe()}", data.report) as progress,
         ):
             held_out = None
