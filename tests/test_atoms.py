@@ -311,6 +311,25 @@ def test_masses_of_counts_are_near_the_truth():
     assert "discrete" in repr(model.target_kind_)
 
 
+@pytest.mark.parametrize("by_value", [True, False])
+def test_masses_have_a_floor_that_adds_next_to_nothing(by_value):
+    y = np.random.default_rng(0).poisson(2.0, size=500)
+    model = MCD("quadratic", random_state=0).fit(np.zeros((500, 1)) + y[:, None] % 2, y)
+    space = model.target_space_
+    masses, floor = space.masses.masses_, 1e-6
+    # All mass at the rarest value, whose ratio is the largest that there may be.
+    rarest = int(masses.argmin())
+    log_ratio = np.full((1, len(masses)), -60.0)
+    log_ratio[0, rarest] = 0.0
+    if not by_value:
+        place = np.searchsorted(space.masses.starts_, np.arange(len(space.masses.nodes_)), "right")
+        log_ratio = log_ratio[:, place - 1]
+    found = space.of_ratios(log_ratio, by_value=by_value, floor=floor).masses[0]
+    expected = np.where(np.arange(len(masses)) == rarest, 1.0, floor * masses)
+    assert masses[rarest] < floor / 10
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
 def test_the_share_of_zeros_is_near_the_truth():
     model = model_of("hurdle")
     X, _ = simulated("hurdle", 300, 6)

@@ -149,6 +149,25 @@ def test_isolated_outliers_need_no_knots():
     np.testing.assert_allclose(same.logpdf_grid(points)[1], kde.logpdf(points), atol=1e-6)
 
 
+@pytest.mark.parametrize(("middle", "scale"), [(0.0, 0.01), (3.0, 0.5), (5.0, 0.5), (-5.5, 0.3)])
+def test_a_floor_adds_next_to_nothing_wherever_the_mass_is(middle, scale):
+    """Beyond the middle of a law far out its ratio to the reference grows like a parabola."""
+    law, floor = norm(middle, scale), 1e-6
+    found = GridDistribution.from_log_density(
+        lambda rows, y: law.logpdf(y),
+        np.linspace(-8, 8, 200),
+        1,
+        reference=norm(),
+        floor=np.log(floor),
+    )
+    y = np.concatenate([law.ppf(np.linspace(0.01, 0.99, 25)), [-3.0, 3.0]])
+    np.testing.assert_allclose(found.cdf_grid(y)[0], law.cdf(y), atol=1e-3)
+    # Nothing that the reference expects is impossible.
+    assert (found.logpdf_grid(y)[0] > norm.logpdf(y) + np.log(floor) - 1e-3).all()
+    far = found.logpdf_grid([-3.0 if middle > 0 else 3.0])[0]
+    np.testing.assert_allclose(far, norm.logpdf(3) + np.log(floor), atol=0.01)
+
+
 def test_each_row_is_resolved_alone():
     law = stats.norm(loc=LOC, scale=[1.0, 0.01, 0.3, 0.05, 0.001])
     together = build(law, NormalReference())

@@ -101,8 +101,7 @@ def discrete_law(model: Any, X: Array) -> DiscreteDistribution:
         return space.of_ratios(expert.at_knots(X).astype(np.float64), by_value=True)
     nodes = space.masses.nodes_
     value = expert.condition(X).relative(nodes, model.marginal_.logpdf(nodes))
-    least = value.max(axis=1, keepdims=True) + np.log(model.epsilon)
-    return space.of_ratios(np.maximum(value, least))
+    return space.of_ratios(value, floor=model.epsilon)
 
 
 def mixed_law(parts: list[Any], atoms: Array, X: Array) -> MixedDistribution:

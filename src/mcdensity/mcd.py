@@ -69,8 +69,8 @@ class MCD(Distillable, SeveralTargets):
         it they return the formula as it stands. Quantiles, moments, samples and the distribution
         object are always those of the normalised density.
     epsilon : float, default 1e-6
-        q is kept below 1 - epsilon, and the ratio f(y|x) / f_Y(y) above epsilon (normalised:
-        above epsilon times the largest of the row).
+        q is kept below 1 - epsilon, and the ratio f(y|x) / f_Y(y) above epsilon, that of the
+        normalised density too: no target that the marginal expects is impossible.
     discriminator_params : dict, optional
         Parameters for a discriminator given by name, such as ``{"C": 0.1}`` for "quadratic", or
         for the training of a torch module.
@@ -406,9 +406,7 @@ class MCD(Distillable, SeveralTargets):
             self._knots,
             shared=lambda y: log_ratio(y, None) + self.marginal_.logpdf(y),
             reference=self.marginal_,
-            # A row far from the training data may have a small ratio everywhere: a target is
-            # impossible only if its ratio is small relative to the largest of the row.
-            floor=np.log(self.epsilon) if self.discriminator_.needs_floor else -np.inf,
+            floor=float(np.log(self.epsilon)),
         )
 
     def _reference(self) -> Reference:

@@ -236,14 +236,20 @@ class DiscreteSpace(TargetSpace):
         """Return laws of the values as they are."""
         return law
 
-    def of_ratios(self, log_ratio: Array, *, by_value: bool = False) -> DiscreteDistribution:
-        """Return laws, given log-ratios at the nodes of the cells, or of each value."""
+    def of_ratios(
+        self, log_ratio: Array, *, by_value: bool = False, floor: float = 0.0
+    ) -> DiscreteDistribution:
+        """Return laws, given log-ratios at the nodes of the cells, or of each value.
+
+        No ratio is below `floor`.
+        """
         masses = self.masses
-        part = np.exp(log_ratio - log_ratio.max(axis=1, keepdims=True))
-        if by_value:
-            return DiscreteDistribution(masses.values_, part * masses.masses_)
-        sums = np.add.reduceat(part * masses.weights_, masses.starts_, axis=1)
-        return DiscreteDistribution(masses.values_, sums)
+        weights = masses.masses_ if by_value else masses.weights_
+        found = np.exp(log_ratio - log_ratio.max(axis=1, keepdims=True)) * weights
+        np.maximum(found, floor * found.sum(axis=1, keepdims=True) * weights, out=found)
+        if not by_value:
+            found = np.add.reduceat(found, masses.starts_, axis=1)
+        return DiscreteDistribution(masses.values_, found)
 
     def inner(self, z: Array, *, clip: bool = True) -> Array:
         """Return the score of the cell that z lies in; with ``clip=False`` z itself."""

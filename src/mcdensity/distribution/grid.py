@@ -16,7 +16,7 @@ from mcdensity.distribution.against import (
 )
 from mcdensity.distribution.base import Array
 from mcdensity.distribution.cells import Cells
-from mcdensity.distribution.loglinear import LogLinear, is_shared
+from mcdensity.distribution.loglinear import LogLinear, cap, cell_means, is_shared
 from mcdensity.distribution.ragged import Ragged
 from mcdensity.distribution.resolve import Group, resolve
 from mcdensity.distribution.univariate import ConditionalDistribution
@@ -140,7 +140,7 @@ class GridDistribution(ConditionalDistribution):
         reference : object with `logpdf`, `cdf` and `ppf`, optional
             See the class.
         floor : float, default -inf
-            The lowest log-ratio to the reference, relative to the largest of the row.
+            The lowest log-ratio of the normalised density to the reference.
 
         Examples
         --------
@@ -179,8 +179,7 @@ class GridDistribution(ConditionalDistribution):
         groups = resolve(u, ratio, log_ratio)
         if floor > -np.inf:
             for group in groups:
-                least = group.value.max(axis=1, keepdims=True) + floor
-                np.maximum(group.value, least, out=group.value)
+                _raise(group, floor)
         return object.__new__(cls)._set_groups(groups, reference)
 
     @classmethod
@@ -319,6 +318,21 @@ class GridDistribution(ConditionalDistribution):
             for row, region in zip(rows.tolist(), cells.hpd(coverage), strict=True):
                 regions[row] = self._loc + self._scale * region
         return [regions[row] for row in range(len(self))]
+
+
+def _raise(group: Group, floor: float) -> None:
+    """Raise log-ratios to a reference, in place, to `floor` below that of equal masses."""
+    # The mean ratio is at most the largest, which is quick to find.
+    top = group.value.max(axis=1, keepdims=True)
+    low = np.flatnonzero(group.value.min(axis=1) < top[:, 0] + floor)
+    if len(low) == 0:
+        return
+    value = group.value[low]
+    cap(value)
+    value -= top[low]
+    knots = group.knots[:1] if is_shared(group.knots) else group.knots[low]
+    mean = (cell_means(value) * np.diff(knots, axis=1)).sum(axis=1, keepdims=True)
+    group.value[low] = np.maximum(value, np.log(mean) + floor) + top[low]
 
 
 def on_grid(distribution: ConditionalDistribution) -> GridDistribution:

@@ -273,9 +273,6 @@ class Expert(BaseEstimator, ABC):
         The portfolio leaves it out by default where less is asked for.
     takes_censored : bool
         Whether it learns from targets that are lower bounds, see ``TrainingData.censored``.
-    needs_floor : bool
-        Whether its law is raised to a small part of the marginal. Not where it has mass beyond what
-        the marginal expects: its ratio there is so large that the part would not be small.
     learns_from : str or None
         Name of an expert whose columns (see `FitReport`) it has as inputs beside x. The portfolio
         fits that one first, and passes on what it tells.
@@ -292,7 +289,6 @@ class Expert(BaseEstimator, ABC):
     most_observations: ClassVar[float] = np.inf
     least_effort: ClassVar[str] = "fast"
     takes_censored: ClassVar[bool] = False
-    needs_floor: ClassVar[bool] = True
     learns_from: ClassVar[str | None] = None
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 

@@ -61,11 +61,6 @@ class AveragedDensities(DensityExpert):
         self.experts = experts
         self.families = families
 
-    @property
-    def needs_floor(self) -> bool:  # type: ignore[override]
-        """Families reach beyond the marginal."""
-        return self.families is None
-
     def _all(self) -> dict[str, Any]:
         more = {} if self.families is None else {self.families.describe(): self.families}
         return self.experts | more
