@@ -411,8 +411,11 @@ def test_summary_says_who_is_ahead_and_by_how_much():
     assert "commit c0ffee" in text
     assert "MC dropout, published" in text  # beside ours, and ranked nowhere
     assert summarize(cells, protocol).average_ranks().keys() == {"MCD", "MDN", "NF"}
-    # Variants of MCD alone are no others to be ahead of.
-    assert standing([c for c in cells if c.cell.method == "MCD"], protocol) is None
+    # Variants of MCD alone are no others to be ahead of, and one method alone is not the best.
+    alone = [c for c in cells if c.cell.method == "MCD"]
+    assert standing(alone, protocol) is None
+    marked = ["| **" in summarize(part, protocol).markdown() for part in (cells, alone)]
+    assert marked == [True, False]
 
 
 QUESTION = """

@@ -82,8 +82,12 @@ class Table:
         return self.mean[key] if self.lower_is_better else -self.mean[key]
 
     def place(self, problem: str, method: str) -> int:
-        """Return 1 for the best of a row and all that equal it, 2 for the next, else 0."""
-        if problem not in self.ranked_problems or method not in self.ranked_methods:
+        """Return 1 for the best of a row and all that equal it, 2 for the next, else 0.
+
+        One method alone, beside published numbers, is not the best of anything.
+        """
+        methods = self.ranked_methods
+        if problem not in self.ranked_problems or method not in methods or len(methods) < 2:
             return 0
         own = self.score(problem, method)
         better = [s for m in self.ranked_methods if (s := self.score(problem, m)) < own]
