@@ -59,7 +59,8 @@ def show_densities(ax, model, X, y, title, unit, truth=None):
                 label="90 % interval" if i == 0 else None)  # fmt: skip
         ax.plot(y[i], base, "v", color=ORANGE, ms=8, label="outcome" if i == 0 else None)
     ax.set(title=title, xlabel=unit, yticks=[], ylabel="density, one row above the other")
-    ax.legend(frameon=False, fontsize=8, loc="upper right")
+    ax.set_ylim(top=1.35 * step)  # the legend is above all curves
+    ax.legend(frameon=False, fontsize=8, loc="upper right", ncols=4)
 
 
 def show_calibration(ax, model, X, y, title):
