@@ -12,6 +12,7 @@ from mcdensity import MCD, build_contrast
 from mcdensity.baselines import MarginalBaseline
 from mcdensity.data import TrainingData
 from mcdensity.discriminators import get_discriminator
+from mcdensity.experts.tables import Fade
 from mcdensity.marginals import TailedDensity
 from mcdensity.networks.pairs import PairLosses
 from mcdensity.networks.scores import NormalScores
@@ -284,3 +285,29 @@ def test_where_x_tells_nothing_the_marginal_is_left(name):
 def test_parameters_are_checked(name, parameters, message):
     with pytest.raises(ValueError, match=message):
         MCD(name, discriminator_params=parameters).fit(*sample(40))
+
+
+def test_positive_log_ratios_fade_beyond_the_targets():
+    fade = Fade(-1.0, 2.0, 0.5)
+    y = np.array([-2.0, -1.0, 0.0, 2.0, 2.5])
+    value = np.array([[4.0, 4.0, 4.0, 4.0, 4.0], [-4.0, 1.0, -1.0, 2.0, -3.0]])
+    expected = value.copy()
+    expected[0, [0, -1]] = 4 * np.exp([-2.0, -1.0])
+    np.testing.assert_allclose(fade(value.copy(), y), expected)
+    np.testing.assert_allclose(fade(value.copy(), np.tile(y, (2, 1))), expected)
+
+
+@pytest.mark.parametrize("name", ["auto", "mixture", "flow", "quadratic"])
+def test_laws_of_extreme_rows_stay_near_the_data(name):
+    """A ratio that stays high beyond the targets multiplies the marginal's heavy tail."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_t(3, size=(600, 1))
+    y = X[:, 0] + 0.3 * rng.normal(size=600)
+    few = {"members": 1, "steps": 300}
+    params = {"auto": {"portfolio": {"mixture": few}}, "quadratic": None}.get(name, few)
+    line = {"target": "continuous", "support": (None, None), "random_state": 0, "n_jobs": 1}
+    model = MCD(name, discriminator_params=params, **line).fit(X, y)
+    extreme = X[[X[:, 0].argmin(), X[:, 0].argmax()]]
+    median = model.predict_quantiles(extreme, [0.5])[:, 0]
+    assert (np.abs(median) < 1.5 * np.abs(y).max()).all()
+    assert (np.abs(model.predict(extreme)) < 2 * np.abs(y).max()).all()

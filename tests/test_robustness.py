@@ -5,6 +5,7 @@ import pytest
 
 from mcdensity import MCD
 from mcdensity.baselines import MarginalBaseline
+from mcdensity.experts.tables import Fade
 
 pytestmark = pytest.mark.filterwarnings("ignore:ratio=:UserWarning")
 
@@ -36,13 +37,17 @@ def test_rows_far_from_all_data_keep_their_side():
 
 @pytest.mark.parametrize("discriminator", ["xgboost", "random-forest", "hist-gradient-boosting"])
 def test_steps_of_trees_are_resolved(discriminator):
-    """The quantiles are those of the density itself, by quadrature on a fine grid."""
+    """The quantiles are those of the formula, by quadrature on a fine grid; its ratio fades."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 1))
     y = 2 * X[:, 0] + 0.5 * rng.normal(size=400)
     model = MCD(discriminator=discriminator, normalize=False, random_state=0).fit(X, y)
     grid = np.linspace(y.min() - 20, y.max() + 20, 100_001)
-    density = model.pdf_from_X(X[:15], grid)
+    z, ends = ((a - model.y_mean_) / model.y_scale_ for a in (grid, np.array([y.min(), y.max()])))
+    inner, ends = (model.target_space_.inner(a, clip=False) for a in (z, ends))
+    alone = model.marginal_.logpdf(z) - np.log(model.y_scale_)
+    log_ratio = np.log(model.pdf_from_X(X[:15], grid)) - alone
+    density = np.exp(Fade(*ends, 2000 / len(y))(log_ratio, inner) + alone)
     cumulated = np.cumsum(density, axis=1) / density.sum(axis=1, keepdims=True)
     for q in (0.05, 0.5, 0.95):
         quantile = model.predict_quantiles(X[:15], q)[:, 0]

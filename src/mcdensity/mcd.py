@@ -27,6 +27,8 @@ from mcdensity.discriminators import make_discriminator
 from mcdensity.distribution import ConditionalDistribution, GridDistribution, Reference
 from mcdensity.experts.base import ConditionedRatio, DensityExpert
 from mcdensity.experts.distilled import Distilled
+from mcdensity.experts.tables import Fade
+from mcdensity.portfolio import Portfolio
 from mcdensity.target import DiscreteSpace, InnerMarginal, MixedSpace, TargetSpace, space_of
 from mcdensity.target_kind import describe
 
@@ -65,9 +67,9 @@ class MCD(Distillable, SeveralTargets):
         Share of joint pairs. "auto" chooses among 0.02, 0.05, 0.15 and 0.5 by cross-validated
         log-likelihood.
     normalize : bool, default True
-        Whether `pdf_from_X`, `logpdf` and `score` use densities scaled to integrate to one. Without
-        it they return the formula as it stands. Quantiles, moments, samples and the distribution
-        object are always those of the normalised density.
+        Whether `pdf_from_X`, `logpdf` and `score` use densities scaled to integrate to one, whose
+        ratio fades beyond the data. Without it they return the formula as it stands. Quantiles,
+        moments, samples and the distribution object are always those of the normalised density.
     epsilon : float, default 1e-6
         q is kept below 1 - epsilon, and the ratio f(y|x) / f_Y(y) above epsilon, that of the
         normalised density too: no target that the marginal expects is impossible.
@@ -155,9 +157,8 @@ class MCD(Distillable, SeveralTargets):
         What `recalibrate`, or ``calibrate=True``, has learned; not set where nothing is gained.
     group_calibration_ : GroupLevels
         What `recalibrate` has learned of groups beyond that.
-    n_features_in_, feature_names_in_
-    x_mean_, x_scale_, y_mean_, y_scale_
-        What was used to standardise.
+    n_features_in_, feature_names_in_, x_mean_, x_scale_, y_mean_, y_scale_
+        What was seen, and used to standardise.
 
     Examples
     --------
@@ -172,6 +173,7 @@ class MCD(Distillable, SeveralTargets):
     """
 
     target_kinds: ClassVar[frozenset[str]] = frozenset({"continuous", "discrete", "mixed"})
+    _fade: Fade | None = None  # files of earlier versions have none
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "discriminator": [object],
         "marginal": [object],
@@ -257,8 +259,7 @@ class MCD(Distillable, SeveralTargets):
         y_marginal : array-like of shape (n_y,) or (n_y, k), optional
             More y, of the same distribution, whose x is not known.
         groups : array-like of shape (n,), optional
-            Rows with the same value have the same x, and their y are several draws given that x.
-            See `mcdensity.stack_targets`.
+            Rows with the same value are several draws of y given one x, see `stack_targets`.
         censored : array-like of bool, shape (n,), optional
             Where y is a lower bound, such as a duration that had not ended: "mixture" and "flow",
             and "auto", which then is their mean with laws of known families beside it, learn by the
@@ -345,7 +346,9 @@ class MCD(Distillable, SeveralTargets):
         with showing(self.verbose, f"Fitting MCD to {len(X):,} rows") as report:
             expert.fit(data.but(report=report))
         self.discriminator_ = expert
-        # A bounded sample of the rows, for `distill`.
+        # A portfolio has its own; outcomes that are lower bounds say that there is mass beyond.
+        own = isinstance(expert, Portfolio) or censored is not None
+        self._fade = None if own else Fade.of(data.marginal, data.n_observations)
         kept = rng.permutation(len(X))[:_MOST_KEPT]
         self._kept_rows = X[np.sort(kept)].astype(np.float32)
         if hasattr(expert, "weights_"):
@@ -364,21 +367,25 @@ class MCD(Distillable, SeveralTargets):
     def _settings(self, names: list[str]) -> list[dict[str, Any]]:
         return settings_of(self.target, self.support, names)
 
-    def _log_ratio(self, X: Array) -> Callable[[Array, NDArray[np.intp] | None], Array]:
+    def _log_ratio(
+        self, X: Array, fade: Fade | None = None
+    ) -> Callable[[Array, NDArray[np.intp] | None], Array]:
         """Condition on rows; return log f(y|x) / f_Y(y) at standardised y as a function.
 
         The function takes points of shape (m,), which rows share, or (rows, m), and the rows.
         """
         space, marginal = self.target_space_, self.marginal_
         conditioned = self.discriminator_.condition(X)
-        if isinstance(conditioned, ConditionedRatio):
-            # q stays below 1 - epsilon.
-            most = logit(1 - self.epsilon) - logit(self.discriminator_.ratio_)
-            return lambda y, rows: np.minimum(conditioned.log_ratio(space.inner(y), rows), most)
 
         def relative(y: Array, rows: NDArray[np.intp] | None) -> Array:
-            log_marginal = marginal.logpdf(y) - space.log_slope(y)
-            return conditioned.relative(space.inner(y, clip=False), log_marginal, rows)
+            if isinstance(conditioned, ConditionedRatio):
+                # q stays below 1 - epsilon.
+                most = logit(1 - self.epsilon) - logit(self.discriminator_.ratio_)
+                found = np.minimum(conditioned.log_ratio(space.inner(y), rows), most)
+            else:
+                log_marginal = marginal.logpdf(y) - space.log_slope(y)
+                found = conditioned.relative(space.inner(y, clip=False), log_marginal, rows)
+            return found if fade is None else fade(found, space.inner(y, clip=False))
 
         return relative
 
@@ -389,8 +396,7 @@ class MCD(Distillable, SeveralTargets):
         return ratio + self.marginal_.logpdf(grid)
 
     def _log_density_rows(self, X: Array, Y: Array) -> Array:
-        ratio = np.maximum(self._log_ratio(X)(Y, None), np.log(self.epsilon))
-        return ratio + self.marginal_.logpdf(Y)
+        return self._log_density_grid(X, Y)
 
     def _distribution(self, X: Array) -> ConditionalDistribution:
         space, expert = self.target_space_, getattr(self, "discriminator_", None)
@@ -400,7 +406,7 @@ class MCD(Distillable, SeveralTargets):
             return discrete_law(self, X)
         if isinstance(expert, Distilled):
             return expert.distribution(X, self.marginal_)
-        log_ratio = self._log_ratio(X)
+        log_ratio = self._log_ratio(X, self._fade)
         return GridDistribution.from_log_density(
             lambda rows, y: log_ratio(y, rows) + self.marginal_.logpdf(y),
             self._knots,

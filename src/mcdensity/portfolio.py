@@ -39,7 +39,7 @@ from mcdensity.experts.base import (
 )
 from mcdensity.experts.crossfit import CrossFitted
 from mcdensity.experts.registry import get_expert, list_experts, portfolio_names, register
-from mcdensity.experts.tables import LIMIT
+from mcdensity.experts.tables import LIMIT, Fade
 
 __all__ = ["Portfolio"]
 
@@ -67,8 +67,7 @@ _LEAST_WEIGHT = 0.1
 # 100 rows, where the gain of an expert is hardly known, it cost 0.014 nats on SkewNormal and 0.006
 # on GaussianMixture. Counts, of which little can be known (Biochemists), gained 0.002 by the share;
 # probabilities of two or three labels are closer to the truth without it (a hurdle: 0.020, 0.023).
-_ENOUGH_OBSERVATIONS, _NEGLIGIBLE_SHARE = 500, 0.02
-_FEW_LABELS = 3
+_ENOUGH_OBSERVATIONS, _NEGLIGIBLE_SHARE, _FEW_LABELS = 500, 0.02, 3
 # Prior count, in rows, of the marginal when its weight is learned: where held-out rows show no
 # outliers, next to nothing is left for it. A whole row would be a thousandth of the law for a
 # thousand rows, and move the quantiles of 0.001 and 0.999 where x is far out.
@@ -120,6 +119,7 @@ class Portfolio(Expert):
     """
 
     holds_out: ClassVar[bool] = True
+    _fade: Fade | None = None  # files of earlier versions have none
 
     def __init__(
         self,
@@ -178,11 +178,10 @@ class Portfolio(Expert):
         teacher = {name: self._new(name).learns_from for name in names}
         # Those that others wait for first, quick ones last, so that no thread waits; of the others
         # `mlp`, the last of the names, takes longest up to 6000 rows.
-        late = data.n_observations < _LONG_PUPILS
 
         def place(name: str) -> tuple[int, ...]:
-            pupil, last = teacher[name] in names, -names.index(name)
-            return name not in teacher.values(), get_expert(name).quick, pupil is late, last
+            late = (teacher[name] in names) is (data.n_observations < _LONG_PUPILS)
+            return name not in teacher.values(), get_expert(name).quick, late, -names.index(name)
 
         order = sorted(names, key=place)
         after = [order.index(t) if (t := teacher[name]) in names else None for name in order]
@@ -348,8 +347,8 @@ class Portfolio(Expert):
         }
         chosen = [names.index(n) for n in kept]
         gains = pool_gains(own[:, chosen], grid[:, chosen], exponents) if kept else 0 * weight
-        prior = np.array([1.0, _MARGINAL_ROWS])
-        rest = float(best_weights(np.column_stack([gains, 0 * gains]), weight, prior)[1])
+        both, prior = np.column_stack([gains, 0 * gains]), np.array([1.0, _MARGINAL_ROWS])
+        rest = float(best_weights(both, weight, prior)[1])
         self._set_weights(dict(zip(kept, exponents.tolist(), strict=True)), rest, data)
         if data.keep_levels and kept:
             levels = marginal_levels(data, rows)
@@ -401,6 +400,7 @@ class Portfolio(Expert):
         self.weights_ = {name: e * share for name, e in exponents.items()}
         self.weights_["marginal"] = 1 - sum(self.weights_.values())
         self._exponents = exponents
+        self._fade = Fade.of(data.marginal, data.n_observations)
         self._points, self._mass = data.marginal.knots()
         self._log_marginal = data.marginal.logpdf(self._points)
 
@@ -422,7 +422,7 @@ class Portfolio(Expert):
         # Files of earlier versions have no teachers.
         found = condition_all(self.experts_ | getattr(self, "_teachers", {}), X)
         parts = [found[name] for name in self.experts_]
-        pool = ConditionedPool(len(X), parts, list(self._exponents.values()))
+        pool = ConditionedPool(len(X), parts, list(self._exponents.values()), self._fade)
         rest = self.weights_["marginal"]
         return ConditionedPortfolio(pool, rest, self._points, self._log_marginal, self._mass)
 

@@ -26,7 +26,7 @@ from sklearn.base import BaseEstimator
 
 from mcdensity._mixing import pool_normalizer
 from mcdensity.data import TrainingData
-from mcdensity.experts.tables import LIMIT, RatioTable
+from mcdensity.experts.tables import LIMIT, Fade, RatioTable
 
 __all__ = [
     "Conditioned",
@@ -228,13 +228,18 @@ class ConditionedPool(Conditioned):
     ----------
     parts : sequence of Conditioned
     exponents : sequence of float
+    fade : Fade, optional
     """
 
     def __init__(
-        self, n_rows: int, parts: Sequence[Conditioned], exponents: Sequence[float]
+        self,
+        n_rows: int,
+        parts: Sequence[Conditioned],
+        exponents: Sequence[float],
+        fade: Fade | None = None,
     ) -> None:
         super().__init__(n_rows)
-        self._parts, self._exponents = list(parts), list(exponents)
+        self._parts, self._exponents, self._fade = list(parts), list(exponents), fade
 
     def relative(self, y: Array, log_marginal: Array, rows: Rows | None = None) -> Array:
         """Weighted sum of the parts' log-ratios, each kept within limits."""
@@ -242,7 +247,7 @@ class ConditionedPool(Conditioned):
         out = np.zeros((count, y.shape[-1]))
         for part, exponent in zip(self._parts, self._exponents, strict=True):
             out += exponent * np.clip(part.relative(y, log_marginal, rows), -LIMIT, LIMIT)
-        return out
+        return out if self._fade is None else self._fade(out, y)
 
 
 class Expert(BaseEstimator, ABC):

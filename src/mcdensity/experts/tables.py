@@ -13,7 +13,7 @@ from mcdensity._known import storable
 from mcdensity.marginals.masses import Masses
 from mcdensity.target import InnerMarginal
 
-__all__ = ["LIMIT", "CellTable", "RatioTable"]
+__all__ = ["LIMIT", "CellTable", "Fade", "RatioTable"]
 
 Array = NDArray[np.float64]
 
@@ -42,6 +42,38 @@ _FADE, _LEAST_FADE = 2000.0, 1.0
 
 
 @storable
+class Fade:
+    """Positive log-ratios fade beyond the outermost targets: no tail without data gets much mass.
+
+    Parameters
+    ----------
+    low, high : float
+        Inner values of the outermost targets.
+    length : float
+        Over which a positive log-ratio falls by a factor of e.
+    """
+
+    def __init__(self, low: float, high: float, length: float) -> None:
+        self.low, self.high, self.length = low, high, length
+
+    @classmethod
+    def of(cls, marginal: InnerMarginal | None, n_observations: int) -> Fade | None:
+        """Return that of a target with so many observations; none for one with single values."""
+        if marginal is None or marginal.cells is not None:
+            return None
+        return cls(*marginal.limits, max(_LEAST_FADE, _FADE / n_observations))
+
+    def __call__(self, log_ratio: Array, y: Array) -> Array:
+        """Return log-ratios (n, m), changed in place, at inner values y, (m,) or (n, m)."""
+        beyond = np.maximum(self.low - y, y - self.high)
+        far = np.flatnonzero((beyond if y.ndim == 1 else beyond.max(axis=0)) > 0)
+        if len(far):
+            value, beyond = log_ratio[:, far], np.maximum(beyond[..., far], 0)
+            log_ratio[:, far] = np.where(value > 0, value * np.exp(-beyond / self.length), value)
+        return log_ratio
+
+
+@storable
 class RatioTable:
     r"""Where a log-ratio T is tabulated, and how it is integrated against the marginal.
 
@@ -60,7 +92,7 @@ class RatioTable:
     smooth : bool
         Whether T is interpolated by a spline.
     fade : float
-        Length over which a positive T falls by a factor of e beyond the outermost points.
+        Length over which a positive T fades beyond the outermost points, see `Fade`.
     """
 
     fade = np.inf
@@ -137,8 +169,8 @@ class RatioTable:
 
     def interpolate(self, value: Array, bend: Array, y: Array) -> Array:
         """Values at y, (m,) or (rows, m), of functions given by rows of `value` and `bend`."""
-        beyond = np.maximum(self.points[0] - y, y - self.points[-1])
-        y = np.clip(y, self.points[0], self.points[-1])
+        fade = Fade(self.points[0], self.points[-1], self.fade)
+        at_y, y = y, np.clip(y, self.points[0], self.points[-1])
         i = np.clip(np.searchsorted(self.points, y, side="right"), 1, len(self.points) - 1)
         left, width = self.points[i - 1], self.points[i] - self.points[i - 1]
         b = (y - left) / width
@@ -151,8 +183,7 @@ class RatioTable:
         out = at(value, i - 1) * a + at(value, i) * b
         if self.smooth:
             out += at(bend, i - 1) * c + at(bend, i) * d
-        fade = np.exp(-np.maximum(beyond, 0) / self.fade)
-        return np.where(out > 0, out * fade, out)
+        return fade(out, at_y)
 
 
 @storable
