@@ -217,3 +217,15 @@ def test_weights_of_tables():
     found = shift.weights(train, new)
     assert found[train["kind"] == "a"].mean() == pytest.approx(1.6, rel=0.1)
     assert found[train["kind"] == "b"].mean() == pytest.approx(0.4, rel=0.15)
+
+
+@pytest.mark.parametrize("side", ["both", "lower", "upper"])
+@pytest.mark.parametrize("coverage", [0.5, 0.7, 0.8, 0.9, 0.95])
+def test_intervals_of_counts_hold_as_many_of_the_rows_they_learned_from(side, coverage):
+    """Many rows have the same law, so that scores are equal: all of these count as inside."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(2, size=(800, 1)).astype(float)
+    y = rng.poisson(3 + X[:, 0])
+    model = MCD("quadratic", random_state=0).fit(X[:300], y[:300]).conformalize(X[300:], y[300:])
+    low, high = model.predict_interval(X[300:], coverage, conformal=True, side=side).T
+    assert ((low <= y[300:]) & (y[300:] <= high)).mean() >= coverage

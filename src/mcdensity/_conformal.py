@@ -24,6 +24,8 @@ _SIDES = ("both", "lower", "upper")
 _REGION = len(_SIDES)
 # Where else an argument has a meaning.
 _ELSE = {"groups": ", or for groups that recalibrate was given"}
+# Sums of masses are not exact to the last digit.
+_ROUNDING = 2e-12
 # Below so many rows that count, the share that 90 % intervals hold has a standard error above 4 %.
 FEW = 50.0
 
@@ -31,6 +33,13 @@ FEW = 50.0
 def tail(law: Any, y: Array) -> Array:
     """Probability, on the nearer side, of an outcome as far out as y or further; y is (n, m)."""
     return np.minimum(law.cdf(y), law.sf(y) + law.pmf(y))
+
+
+def central(law: Any, level: Array) -> Array:
+    """Ends of the intervals of all y with P(Y <= y) and P(Y >= y) of at least a level per row."""
+    # Where F reaches 1 - level exactly, at an atom, the next atom is the last such y.
+    above = np.minimum(1 - level + (_ROUNDING if len(law.atoms) else 0.0), 1.0)
+    return law.ppf(np.column_stack([level, above]))
 
 
 def effective_size(weights: Array) -> float:
@@ -255,7 +264,7 @@ class Conformal:
         def ends_of(law: ConditionalDistribution, block: slice) -> Array:
             # With atoms both tails may be larger than a half.
             own = level[block] if side != "both" else np.minimum(level[block], 0.5)
-            return law.ppf(np.column_stack([own, 1 - own]))
+            return central(law, own)
 
         out = np.concatenate(model._in_blocks(rows, ends_of, codes=codes))
         # More outcomes than are allowed lay where the density is zero.

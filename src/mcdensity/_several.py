@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mcdensity._conformal import (
     ConformalScores,
+    central,
     keep_scores,
     refuse_without_conformal,
     scores_of,
@@ -373,7 +374,7 @@ class SeveralTargets(ConditionalEstimator):
             out = []
             for j, level in enumerate(levels):
                 own = np.minimum(level[rows], 0.5)
-                ends = law.marginal(j).ppf(np.column_stack([own, 1 - own]))
+                ends = central(law.marginal(j), own)
                 out.append(np.where(own[:, None] > 0, ends, [-np.inf, np.inf]))
             return np.stack(out, axis=1)
 
