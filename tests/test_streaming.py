@@ -5,15 +5,15 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from mcdensity import MCD, TableEstimator, fit_files, load, save
+from mcdensity import MCD, TableEstimator, fit_files, load, metrics, save
 from mcdensity.experts.base import FitReport
 from mcdensity.streaming import training
 from mcdensity.streaming.leaves import leaves_of
 from mcdensity.streaming.rows import Layout
 from mcdensity.streaming.shuffle import ShuffledRows
-from mcdensity.streaming.sketch import FrequentValues, QuantileSketch, Sketch
+from mcdensity.streaming.sketch import ColumnSketch, FrequentValues, QuantileSketch, Sketch
 from mcdensity.streaming.sources import SourceError, open_source, parse_memory
-from mcdensity.streaming.training import Budget, Preparer, take_over
+from mcdensity.streaming.training import Budget, Preparer, sketch_pieces, take_over
 
 LINE = {"target": "continuous", "support": (None, None)}
 
@@ -200,6 +200,31 @@ def test_sketches_do_not_depend_on_who_looked(folder):
         a.table.reset_index(drop=True), b.table.reset_index(drop=True), check_dtype=False
     )
     assert stats.kstest(a.key / a.key.max(), "uniform").pvalue > 0.01
+
+
+def test_many_rows_without_a_target_leave_the_sample_as_large(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(30_000) < 0.03, rng.normal(size=30_000), np.nan)
+    pd.DataFrame({"x": rng.normal(size=30_000), "y": y}).to_parquet(tmp_path / "a.parquet")
+    source = open_source(tmp_path)
+    sketch = sketch_pieces(source, Layout(("y",), ("x",), seed=0), source.pieces, 500)
+    assert sketch.rows == np.isfinite(y).sum() > 600
+    assert sketch.unlabeled == 30_000 - sketch.rows
+    assert len(sketch.sample.rows()) == 500
+
+
+def test_small_files_are_no_numbers_of_rows():
+    """Too few values to tell that a column numbers the rows do not say so."""
+    rng = np.random.default_rng(0)
+    few, number, neither = ColumnSketch(), ColumnSketch(), ColumnSketch()
+    for i in range(5):
+        few.add(pd.Series(rng.normal(size=12)))
+        number.add(pd.Series(np.arange(100 * i, 100 * (i + 1))))
+        neither.add(pd.Series(rng.normal(size=100)))
+    assert [bool(sketch.key) for sketch in (few, number, neither)] == [False, True, False]
+    few.merge(number)
+    number.merge(neither)
+    assert [few.key, number.key] == [True, False]
 
 
 def test_shuffled_rows_are_all_rows_once(folder):
@@ -409,6 +434,9 @@ def test_new_files_are_learned_beside_the_old(tmp_path, folder, small):
     assert truth.mean() - other.score(new, new["y"]) < 0.15
     assert other.drift_["log_likelihood_after"] > other.drift_["log_likelihood"] + 0.5
     assert "mixture 2" in other.weights_
+    # A pool has the only exponents of its networks.
+    networks = other.estimator_.discriminator_.experts_
+    assert networks["mixture 2"].trust_ == 1.0
     # The model that was given stays as it is.
     assert model.score(draw(500, 30)[0], draw(500, 30)[0]["y"]) == before
     with pytest.raises(ValueError, match="was distilled"):
@@ -417,6 +445,40 @@ def test_new_files_are_learned_beside_the_old(tmp_path, folder, small):
         fit_files(folder, "y", quick(), warm_start=model)
     with pytest.raises(ValueError, match="warm_start is a model of 'y'"):
         fit_files(folder, "x", warm_start=model)
+
+
+def test_what_held_out_rows_told_of_other_laws_is_dropped(tmp_path, folder, small):
+    model = fit_files(folder, "y", quick())
+    table = draw(1500, 40)[0]
+    wide = table["y"] + 2 * np.random.default_rng(0).normal(size=len(table))
+    model.recalibrate(table, wide).conformalize(table, wide)
+    assert hasattr(model.estimator_, "calibration_")
+    new = tmp_path / "new"
+    new.mkdir()
+    draw(3000, 20)[0].to_parquet(new / "a.parquet", row_group_size=500, index=False)
+    later = fit_files(new, "y", warm_start=model)
+    assert not hasattr(later.estimator_, "calibration_")
+    held, _ = draw(1000, 31)
+    assert 0.85 < metrics.coverage(later.predict_distribution(held), held["y"], level=0.9) < 0.95
+    with pytest.raises(ValueError, match="conformalize"):
+        later.predict_interval(held, 0.9, conformal=True)
+    assert model.predict_interval(held, 0.9, conformal=True).shape == (1000, 2)
+
+
+def test_streamed_laws_are_corrected_by_rows_that_networks_have_not_seen(folder, small):
+    told = []
+
+    class Told(MCD):
+        def recalibrate(self, X, y, **more):
+            told.append(len(y))
+            return super().recalibrate(X, y, **more)
+
+    few = {"portfolio": ["quadratic", "mixture"]}
+    model = Told(discriminator_params=few, random_state=0, effort="fast", calibrate=True, **LINE)
+    fitted = fit_files(folder, "y", model)
+    assert fitted.source_["streamed"]
+    assert len(told) == 1
+    assert 0 < told[0] < 6000
 
 
 # A cluster.

@@ -202,6 +202,16 @@ def forget(model: Any) -> None:
         model.__dict__.pop(name, None)
 
 
+def forget_levels(model: Any) -> None:
+    """Drop all that held-out rows have told about a model, whose laws are others now."""
+    forget(model)
+    for name in _LEARNED:
+        model.__dict__.pop(name, None)
+    inner = [model.estimator_] if hasattr(model, "estimator_") else []
+    for part in (*inner, *getattr(model, "links_", ()), *getattr(model, "parts_", ())):
+        forget_levels(part)
+
+
 def corrected(
     model: Any, law: ConditionalDistribution, codes: NDArray[np.intp] | None = None
 ) -> ConditionalDistribution:

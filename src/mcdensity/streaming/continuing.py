@@ -14,7 +14,7 @@ from mcdensity.metrics import pit_ks
 from mcdensity.portfolio import Portfolio
 from mcdensity.streaming.leaves import leaves_of
 from mcdensity.streaming.rows import Rows
-from mcdensity.streaming.training import Preparer, finish, take_over, tower_of
+from mcdensity.streaming.training import Preparer, finish, relearn_levels, take_over, tower_of
 from mcdensity.target import DiscreteSpace
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def go_on(run: Run, model: TableEstimator) -> TableEstimator:
         take_over(leaf.model, data, {_new_name(name, taken): f for name, f in found.items()})
     finish(model.estimator_)
     outcome: Any = judged.Y if judged.Y.shape[1] > 1 else judged.Y[:, 0]
+    relearn_levels(model, judged, outcome)
     after = model.score(judged.table, outcome)
     model.drift_ = before | {"log_likelihood_after": after, "rows": sketch.rows}
     model.source_ = run.describe(sketch, ["mixture"], after)

@@ -30,6 +30,7 @@ from mcdensity.streaming.training import (
     Budget,
     Preparer,
     finish,
+    relearn_levels,
     sketch_pieces,
     take_over,
     tower_of,
@@ -84,7 +85,8 @@ def fit_files(
     client : dask.distributed.Client, optional
         A cluster, whose workers each learn from some of the pieces.
     warm_start : TableEstimator, optional
-        A model to go on from: it is weighted beside a network that learns from these files.
+        A model to go on from: it is weighted beside a network that learns from these files. What
+        it has learned by `recalibrate` and `conformalize` is dropped, since its laws change.
     random_state : int, Generator, RandomState or None
         Seed; by default that of the estimator.
     weight : str, optional
@@ -188,9 +190,10 @@ class Run:
                 "learns from all.",
                 stacklevel=4,
             )
-        model.source_ = self.describe(
-            sketch, streamed, model.score(judged.table, _outcome(judged, self.layout))
-        )
+        outcome = _outcome(judged, self.layout)
+        if streamed:
+            relearn_levels(model, judged, outcome)
+        model.source_ = self.describe(sketch, streamed, model.score(judged.table, outcome))
         return model
 
     def looked(self, size: int) -> Sketch:

@@ -22,9 +22,6 @@ Array = NDArray[np.float64]
 
 # Values in a level of the sketch of quantiles: the error of ten million rows is below 0.001.
 _LEVEL = 8192
-# Rows of a sample that are kept, relative to those that are needed, where their number is known:
-# some have no target.
-_SLACK = 1.5
 # Different values whose counts are kept, of a target and of a column of text.
 _MOST_ATOMS, _MOST_TEXTS = 512, 20_000
 
@@ -152,14 +149,12 @@ class UniformSample:
     Parameters
     ----------
     size : int
-    most : float
-        Rows with larger keys are passed over from the start.
     """
 
-    def __init__(self, size: int, most: float = np.inf) -> None:
+    def __init__(self, size: int) -> None:
         self.size = size
         self._parts: list[Rows] = []
-        self._waiting, self._most = 0, most
+        self._waiting, self._most = 0, np.inf
 
     def add(self, rows: Rows) -> None:
         """Add rows whose keys are small enough."""
@@ -196,7 +191,7 @@ class ColumnSketch:
     squares: float = 0.0
     low: float = np.inf
     high: float = -np.inf
-    key: bool = True
+    key: bool | None = None  # whether it numbers the rows; None before a batch could tell
     texts: FrequentValues = field(default_factory=lambda: FrequentValues(_MOST_TEXTS))
 
     def add(self, column: Any) -> None:
@@ -210,7 +205,7 @@ class ColumnSketch:
             return
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         if len(values) >= LEAST_KEYS:
-            self.key = self.key and is_key(values)
+            self.key = self.key is not False and is_key(values)
         known = values[np.isfinite(values)]
         self.missing += len(values) - len(known)
         if len(known):
@@ -230,7 +225,8 @@ class ColumnSketch:
         """Add what another one has seen."""
         self.missing += other.missing
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
-        self.key = self.key and other.key
+        found = {self.key, other.key} - {None}
+        self.key = all(found) if found else None
         self.texts.merge(other.texts)
         if other.count:
             self._moments(other.count, other.mean, other.squares)
@@ -255,8 +251,6 @@ class Sketch:
     sample : int
         Rows to keep.
     n_targets : int
-    total : int, optional
-        About how many rows there will be: then none is kept that will not be needed.
 
     Attributes
     ----------
@@ -270,11 +264,10 @@ class Sketch:
         Rows with the smallest and the largest of each target, which decide on its support.
     """
 
-    def __init__(self, sample: int, n_targets: int, total: int | None = None) -> None:
+    def __init__(self, sample: int, n_targets: int) -> None:
         self.rows = self.unlabeled = 0
         self.columns: dict[str, ColumnSketch] = {}
-        most = _SLACK * sample / total if total else np.inf
-        self.sample = UniformSample(sample, most if most < 1 else np.inf)
+        self.sample = UniformSample(sample)
         self.quantiles = [QuantileSketch() for _ in range(n_targets)]
         self.values = [FrequentValues(_MOST_ATOMS) for _ in range(n_targets)]
         self.extremes: dict[tuple[int, str], Rows] = {}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mcdensity._calibration import forget_levels
 from mcdensity._parallel import limited_threads, worker_count
 from mcdensity._progress import SILENT, Reporter
 from mcdensity._scaling import location_and_scale
@@ -26,6 +27,7 @@ __all__ = [
     "Budget",
     "Preparer",
     "finish",
+    "relearn_levels",
     "sketch_pieces",
     "take_over",
     "tower_of",
@@ -120,7 +122,7 @@ def sketch_pieces(
 
     Where damaged files are left out, the rows of a file count only if all of it can be read.
     """
-    shape = size, len(layout.targets), source.rows
+    shape = size, len(layout.targets)
     sketch = Sketch(*shape)
     files: dict[str, list[Piece]] = {}
     for piece in pieces:
@@ -179,17 +181,27 @@ def tower_of(expert: Any) -> str | None:
 def take_over(model: Any, data: Any, found: dict[str, Any]) -> None:
     """Put networks into a model, beside what it has, weighted by held-out rows."""
     expert = model.discriminator_
+    if not isinstance(expert, Portfolio) and len(found) == 1:
+        ((model.discriminator_, _),) = found.values()
+        return
+    for network, _ in found.values():
+        network.trust_ = 1.0  # the pool has an exponent for it, chosen for this one
     if isinstance(expert, Portfolio):
         expert.reweigh(data, found)
         model.weights_ = dict(expert.weights_)
-        return
-    if len(found) == 1:
-        ((model.discriminator_, _),) = found.values()
         return
     several = Portfolio(list(found))
     several.experts_, several._teachers = {}, {}
     several.reweigh(data, found)
     model.discriminator_ = several
+
+
+def relearn_levels(model: Any, judged: Any, outcome: Any) -> None:
+    """Correct a table's laws, which networks have changed, by held-out rows, if it asks for it."""
+    forget_levels(model)
+    inner = model.estimator_
+    if inner.calibrate:
+        inner.recalibrate(model.preparation_.transform(judged.table), outcome)
 
 
 def finish(model: Any) -> None:
