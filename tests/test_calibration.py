@@ -326,3 +326,32 @@ def test_mistakes():
         MCD("quadratic", normalize=False, random_state=0).fit(X, y).recalibrate(X, y)
     with pytest.raises(ValueError, match="calibrate"):
         MCD("quadratic", calibrate="yes").fit(X, y)
+
+
+def test_weighted_levels_are_corrected_as_repeated_ones():
+    """Weights that depend on the outcome, as those of cases and controls."""
+    u = np.random.default_rng(0).uniform(size=4000)
+    twice = np.repeat(u, 1 + 2 * (u > 0.5))
+    kept = np.random.default_rng(1).random(4000) < np.where(u > 0.5, 1.0, 1 / 3)
+    uniform = learn_levels(u[kept], u[kept], row_weight=np.where(u > 0.5, 1.0, 3.0)[kept])
+    if uniform is not None:
+        np.testing.assert_allclose(
+            uniform.cdf(np.array([0.25, 0.5, 0.75])), [0.25, 0.5, 0.75], atol=0.03
+        )
+    found = learn_levels(u, u, row_weight=np.where(u > 0.5, 3.0, 1.0))
+    repeated = learn_levels(twice, twice)
+    at = np.array([0.25, 0.5, 0.75])
+    np.testing.assert_allclose(found.cdf(at), repeated.cdf(at), atol=0.02)
+    np.testing.assert_allclose(found.cdf(at), [0.125, 0.25, 0.625], atol=0.03)
+
+
+def test_calibrating_keeps_to_the_weights():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2500, 1))
+    y = X[:, 0] + rng.normal(size=2500)
+    weight = np.where(y > X[:, 0], 4.0, 1.0)
+    train, new = slice(1000), slice(1000, None)
+    model = MCD("quadratic", calibrate=True, support=(None, None), random_state=0, n_jobs=1)
+    model.fit(X[train], y[train], weight[train])
+    below = y[new] <= model.predict_quantiles(X[new], [0.5])[:, 0]
+    assert abs(np.average(below, weights=weight[new]) - 0.5) < 0.06

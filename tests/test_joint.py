@@ -85,6 +85,21 @@ def test_marginals(normal):
         np.testing.assert_allclose(law.marginal(j).cdf(0.0), one.cdf(0.0), atol=1e-12)
 
 
+def test_conditionals_of_rows_far_apart_are_as_exact():
+    """What is known is later in the chain: each row's grid starts from its own quantiles."""
+    X = 100 * np.random.default_rng(0).normal(size=(300, 2))
+    order = [0, 1, 2]
+    law = JointDistribution([NormalLink(order, j) for j in order], X, order, ["a", "b", "c"])
+    mean = X @ SLOPES
+    values = mean[:, 1:] + 0.5
+    slope = np.linalg.solve(COVARIANCE[1:, 1:], COVARIANCE[1:, 0])
+    exact = mean[:, 0] + (values - mean[:, 1:]) @ slope
+    scale = np.sqrt(COVARIANCE[0, 0] - slope @ COVARIANCE[1:, 0])
+    found = law.conditional({"b": values[:, 0], "c": values[:, 1]})
+    np.testing.assert_allclose(found.mean(), exact, atol=2e-3)
+    np.testing.assert_allclose(found.std(), scale, rtol=5e-3)
+
+
 def test_conditionals(normal):
     """Given some targets, whether they come first in the chain or last."""
     mean, law = normal

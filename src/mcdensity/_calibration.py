@@ -254,7 +254,7 @@ def calibrate(model: Any, X: Array, y: Array, weight: Array | None, extra: dict[
 
 def _crossfitted(
     model: Any, X: Array, y: Array, weight: Array | None, extra: dict[str, Any]
-) -> tuple[Array, Array, NDArray[np.intp]] | None:
+) -> tuple[Array, Array, NDArray[np.intp], Array | None] | None:
     groups = extra.get("groups")
     unit = np.arange(len(y)) if groups is None else group_codes(groups, X)
     fold = assign_folds(int(unit.max()) + 1, _FOLDS, 0)[0, unit]
@@ -274,4 +274,4 @@ def _crossfitted(
         rows_of = {"groups": None if groups is None else groups[seen]}
         other.fit(X[seen], y[seen], None if weight is None else weight[seen], **(extra | rows_of))
         out[held] = np.column_stack(_levels(other, other._check_predict(X[held]), y[held]))
-    return out[:, 0], out[:, 1], fold
+    return out[:, 0], out[:, 1], fold, weight

@@ -105,7 +105,7 @@ def _likelihoods(low: Array, high: Array, shapes: Array) -> Array:
     return np.where(smooth[:, None], _densities((low + high) / 2, shapes), mass)
 
 
-def _best_weights(likelihood: Array, count: int, prior: float) -> Array:
+def _best_weights(likelihood: Array, row_weight: Array, count: int, prior: float) -> Array:
     """Maximise the likelihood of rows, and of `prior` further ones that are uniform."""
     pull = np.zeros(likelihood.shape[1])
     pull[:count] = prior / count
@@ -113,9 +113,10 @@ def _best_weights(likelihood: Array, count: int, prior: float) -> Array:
     def loss(free: Array) -> tuple[float, Array]:
         w = softmax(free)
         each = np.maximum(likelihood @ w, _TINY)
-        share = (likelihood / each[:, None]).sum(axis=0) * w + pull
+        share = (likelihood * (row_weight / each)[:, None]).sum(axis=0) * w + pull
         log_w = free - free.max() - np.log(np.exp(free - free.max()).sum())
-        return -float(np.log(each).sum() + pull @ log_w), share.sum() * w - share
+        value = (row_weight * np.log(each)).sum() + pull @ log_w
+        return -float(value), share.sum() * w - share
 
     start = np.full(len(pull), -6.0)
     start[:count] = 0.0
@@ -124,7 +125,12 @@ def _best_weights(likelihood: Array, count: int, prior: float) -> Array:
 
 
 def learn_levels(
-    low: Array, high: Array, fold: NDArray[np.intp] | None = None, *, pooled: bool = False
+    low: Array,
+    high: Array,
+    fold: NDArray[np.intp] | None = None,
+    row_weight: Array | None = None,
+    *,
+    pooled: bool = False,
 ) -> LevelMap | None:
     """Learn the map from the levels of outcomes that the laws have not seen.
 
@@ -134,6 +140,8 @@ def learn_levels(
         P(Y < y | x) and P(Y <= y | x): the same where the law has a density.
     fold : ndarray of int, shape (n,), optional
         Which of several models has told them: what is peculiar to one is not to be learned.
+    row_weight : ndarray of shape (n,), optional
+        Only their ratios matter: they count as many rows as equal ones would that tell as much.
     pooled : bool, default False
         Whether these rows have told the weights of the models as well: more is then asked of them.
 
@@ -143,9 +151,12 @@ def learn_levels(
     """
     if len(low) < _LEAST:
         return None
+    row_weight = np.ones(len(low)) if row_weight is None else row_weight
     if len(low) > _MOST:
         some = np.random.default_rng(0).permutation(len(low))[:_MOST]
         low, high, fold = low[some], high[some], None if fold is None else fold[some]
+        row_weight = row_weight[some]
+    row_weight = row_weight * (row_weight.sum() / np.square(row_weight).sum())
     low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
     if fold is None or len(np.unique(fold)) < 2:
         fold = assign_folds(len(low), _FOLDS, 0)[0]
@@ -158,12 +169,13 @@ def learn_levels(
             for k in parts:
                 # The prior counts rows of all folds.
                 part = prior * (1 - 1 / len(parts))
-                weights = _best_weights(likelihood[fold != k], count, part)
-                held = np.maximum(likelihood[fold == k] @ weights, _TINY)
-                gain += float(np.log(held).sum())
+                rest, own = fold != k, fold == k
+                weights = _best_weights(likelihood[rest], row_weight[rest], count, part)
+                held = np.maximum(likelihood[own] @ weights, _TINY)
+                gain += float((row_weight[own] * np.log(held)).sum())
             if gain > best:
                 best, chosen = gain, (count, prior, likelihood)
     if chosen is None:
         return None
     count, prior, likelihood = chosen
-    return LevelMap(_basis(count), _best_weights(likelihood, count, prior))
+    return LevelMap(_basis(count), _best_weights(likelihood, row_weight, count, prior))

@@ -113,10 +113,11 @@ def pool_levels(
     low: Array,
     high: Array,
     fold: NDArray[np.intp],
+    row_weight: Array,
     grid: Array,
     exponents: Array,
     rest: float,
-) -> tuple[Array, Array, NDArray[np.intp]] | None:
+) -> tuple[Array, Array, NDArray[np.intp], Array] | None:
     """Levels of held-out rows under a log-linear pool with a little of the marginal.
 
     Parameters
@@ -125,6 +126,7 @@ def pool_levels(
         P(Y < y) and P(Y <= y) under the marginal.
     fold : ndarray of int, shape (n,)
         The fold that a row was held out with.
+    row_weight : ndarray of shape (n,)
     grid : ndarray of shape (n, J, G)
         Log-ratios at the middle of G strata of the marginal.
     exponents : ndarray of shape (J,)
@@ -133,7 +135,7 @@ def pool_levels(
 
     Returns
     -------
-    low, high, fold : ndarray
+    low, high, fold, row_weight : ndarray
         Of the rows whose laws the strata resolve; None where these are fewer than half of them.
     """
     value = np.einsum("j,njg->ng", exponents, grid)
@@ -151,7 +153,7 @@ def pool_levels(
         )
         for at in (low, high)
     ]  # fmt: skip
-    return levels[0], levels[1], fold[resolved]
+    return levels[0], levels[1], fold[resolved], row_weight[resolved]
 
 
 def pooling_exponents(own: Array, grid: Array, row_weight: Array, start: Array) -> Array:

@@ -352,7 +352,7 @@ class Portfolio(Expert):
         self._set_weights(dict(zip(kept, exponents.tolist(), strict=True)), rest, data)
         if data.keep_levels and kept:
             levels = marginal_levels(data, rows)
-            self.held_out_levels_ = pool_levels(*levels, grid[:, chosen], exponents, rest)
+            self.held_out_levels_ = pool_levels(*levels, weight, grid[:, chosen], exponents, rest)
         gains = np.logaddexp(np.log1p(-rest) + gains, np.log(rest))
         self.scores_["auto"] = float(np.average(gains, weights=weight))
         self.experts_ = {n: self._experts[n] for n in kept}

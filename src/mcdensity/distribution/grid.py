@@ -130,8 +130,8 @@ class GridDistribution(ConditionalDistribution):
         rowwise : callable
             ``rowwise(rows, y)`` returns the log-densities of the chosen rows at points y of shape
             (len(rows), m), up to a constant per row.
-        knots : array-like of shape (K,)
-            Values of y to start with. They must cover wherever there is mass.
+        knots : array-like of shape (K,), or (n, K) without `shared` and `reference`
+            Values of y to start with, ascending. They must cover wherever there is mass.
         n_rows : int, optional
             Number of rows; not needed with `shared`.
         shared : callable, optional
@@ -159,7 +159,7 @@ class GridDistribution(ConditionalDistribution):
         if shared is not None:
             value = shared(y)
         elif n_rows is not None:
-            value = rowwise(np.arange(n_rows), np.broadcast_to(y, (n_rows, len(y))))
+            value = rowwise(np.arange(n_rows), np.broadcast_to(y, (n_rows, y.shape[-1])))
         else:
             raise ValueError("from_log_density needs n_rows, or the function `shared`.")
         if reference is None:

@@ -24,9 +24,8 @@ _DRAWS_OF_MARGINAL, _DRAWS_OF_MOMENTS, _DRAWS_OF_LEVEL, _DRAWS_TO_WEIGH = 64, 12
 _BLOCK = 1 << 16
 # Numbers that samples may have: 4 GB.
 _MOST_NUMBERS = 1 << 29
-# Levels of quantiles, and how many of them, a grid starts from.
+# Levels of the quantiles that a grid starts from.
 _LEVELS = np.concatenate([[1e-6, 1e-4], np.linspace(0.001, 0.999, 301), [1 - 1e-4, 1 - 1e-6]])
-_KNOTS = 400
 
 
 class Link(Protocol):
@@ -291,9 +290,7 @@ class JointDistribution(Distribution):
         if len(first.atoms):
             return self._of_weighted_draws(self._order[place])
         # What is given later rules out some of what this law allows, and adds nothing.
-        knots = np.unique(first.ppf_grid(_LEVELS))
-        knots = knots[:: max(1, len(knots) // _KNOTS)]
-        return GridDistribution.from_log_density(posterior, knots, len(self))
+        return GridDistribution.from_log_density(posterior, first.ppf_grid(_LEVELS), len(self))
 
     def _of_weighted_draws(self, j: int) -> ConditionalDistribution:
         """The law of a target by weighted draws of it."""
