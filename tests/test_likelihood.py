@@ -55,6 +55,14 @@ def test_the_law_is_that_of_bayes_formula(model):
     np.testing.assert_allclose(np.cov(draws.T), law.cov()[0], atol=0.05)
 
 
+def test_the_unit_of_x_changes_nothing(model):
+    X, Y = simulated(600)
+    large = MCD("quadratic", joint="likelihood", random_state=0, n_jobs=1, **LINE).fit(1e25 * X, Y)
+    X_new, Y_new = simulated(60, seed=1)
+    found = large.logpdf(1e25 * X_new, Y_new)
+    np.testing.assert_allclose(found, model.logpdf(X_new, Y_new), atol=0.01)
+
+
 @pytest.mark.slow
 def test_it_is_better_than_the_chain_where_x_is_made_from_y():
     X, Y = simulated(100, seed=1)

@@ -214,3 +214,11 @@ def test_the_adaptive_density_of_few_or_tied_targets():
     assert "kernel 0.25" not in AdaptiveDensity().fit(grades).weights_
     outlier = AdaptiveDensity().fit(np.r_[np.zeros(30), 1.0])
     assert np.isfinite(outlier.logpdf([0.0, 0.5, 1.0])).all()
+
+
+def test_a_bandwidth_far_wider_than_the_targets():
+    y = np.random.default_rng(0).normal(size=50)
+    kde = KernelDensity(100.0).fit(y)
+    at = np.array([-50.0, 0.0, 80.0])
+    exact = stats.norm(0, 100).logpdf(at[:, None] - y)
+    np.testing.assert_allclose(kde.logpdf(at), np.log(np.exp(exact).mean(axis=1)), atol=2e-3)

@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 from mcdensity import MCD, TableEstimator, fit_files, load, metrics, save
+from mcdensity.data import TrainingData
 from mcdensity.experts.base import FitReport
 from mcdensity.streaming import training
 from mcdensity.streaming.leaves import leaves_of
@@ -463,6 +464,29 @@ def test_what_held_out_rows_told_of_other_laws_is_dropped(tmp_path, folder, smal
     with pytest.raises(ValueError, match="conformalize"):
         later.predict_interval(held, 0.9, conformal=True)
     assert model.predict_interval(held, 0.9, conformal=True).shape == (1000, 2)
+
+
+def test_held_out_counts_are_spread_alike_for_all(tmp_path, small, monkeypatch):
+    """What a network says of them, and the marginal that it is compared with, are of one spread."""
+    seen = []
+
+    def spread(self, rng=None):
+        found = without_ties(self, rng)
+        if rng is not None:
+            seen.append(found.Y[:, 0])
+        return found
+
+    without_ties = TrainingData.without_ties
+    monkeypatch.setattr(TrainingData, "without_ties", spread)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=4000)
+    table = pd.DataFrame({"x": x, "y": rng.poisson(np.exp(0.5 * x))})
+    table.to_parquet(tmp_path / "a.parquet", row_group_size=500, index=False)
+    model = fit_files(tmp_path, "y", quick(target="discrete", support=None))
+    assert model.source_["streamed"]
+    assert len(seen) == 2
+    np.testing.assert_array_equal(*seen)
+    assert len(np.unique(seen[0])) == len(seen[0])
 
 
 def test_streamed_laws_are_corrected_by_rows_that_networks_have_not_seen(folder, small):

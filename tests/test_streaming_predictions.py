@@ -205,6 +205,19 @@ def test_files_are_measured_by_group(model, folder):
         evaluate_files(model, folder, by="moth")
 
 
+def test_rows_of_next_to_no_weight_do_not_make_means_surer(model, tmp_path):
+    table = draw(400, 7)
+    table["weight"] = np.where(np.arange(400) < 20, 1.0, 1e-9)
+    for name, part in (("all", table), ("few", table[:20])):
+        (tmp_path / name).mkdir()
+        part.to_parquet(tmp_path / name / "a.parquet", index=False)
+    every, few = (
+        evaluate_files(model, tmp_path / name, by=None, weight="weight").loc["all"]
+        for name in ("all", "few")
+    )
+    assert every["standard_error"] == pytest.approx(few["standard_error"], rel=1e-3)
+
+
 def test_several_targets_are_predicted_and_measured(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=60)

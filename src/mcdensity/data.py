@@ -24,7 +24,9 @@ from mcdensity._validation import as_generator
 from mcdensity.contrast import ContrastSet, build_contrast
 from mcdensity.target import InnerMarginal
 
-__all__ = ["Folds", "HeldOut", "OutOfTimeError", "TrainingData", "assign_folds"]
+__all__ = [
+    "Folds", "HeldOut", "OutOfTimeError", "TrainingData", "assign_folds", "reweighing_rng",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -32,6 +34,11 @@ Rows = NDArray[np.intp]
 # Each fold of a portfolio is a fifth of the observations, and experts are judged by so many of the
 # rows held out: a standard error of about 0.02 nats.
 _PARTS, _MOST_SCORED = 5, 2000
+
+
+def reweighing_rng() -> np.random.Generator:
+    """Return what spreads held-out targets wherever experts are compared by them, always alike."""
+    return np.random.default_rng(0)
 
 
 class OutOfTimeError(TimeoutError):
@@ -245,12 +252,13 @@ class TrainingData:
             part._contrast = self._contrast.part(rows, self.random_state)
         return part
 
-    def without_ties(self) -> TrainingData:
+    def without_ties(self, rng: np.random.Generator | None = None) -> TrainingData:
         """Return the data with a discrete target spread over the cells between its values."""
         if self.marginal is None or self.Y.shape[1] != 1:
             return self
         pool = self.Y if self.Y_marginal is None else np.concatenate([self.Y, self.Y_marginal])
-        spread = self.marginal.spread_ties(pool[:, 0], self.random_state, len(self))
+        rng = self.random_state if rng is None else rng
+        spread = self.marginal.spread_ties(pool[:, 0], rng, len(self))
         if spread is None:
             return self
         values, marginal = spread

@@ -38,8 +38,8 @@ _MOST_FEATURES = 50
 _MOST_TO_TRY = 16
 # Log-ratios beyond this are those of points that were never seen.
 _LIMIT = 60.0
-# Pairs whose densities are computed at once.
-_BLOCK = 1 << 16
+# Pairs whose densities are computed at once, and those that tell the usual log-density of x.
+_BLOCK, _USUAL_PAIRS = 1 << 16, 256
 
 
 class JointLikelihood:
@@ -53,6 +53,9 @@ class JointLikelihood:
         Links of the law of the targets without x, in the order `order_`.
     order_ : list of int
     """
+
+    # Of the log-densities of x given y: it has the unit of x, and the limits of ratios have none.
+    _middle = 0.0  # files of earlier versions have none
 
     def fit(
         self,
@@ -75,9 +78,14 @@ class JointLikelihood:
                 "joint='likelihood' learns the law of x given y, with the columns of X as targets "
                 f"y0, y1, ...: {error} Or use joint='chain'."
             ) from error
+        self._middle = float(np.median(self._of_x(X[:_USUAL_PAIRS], Y[:_USUAL_PAIRS])))
         self.common_ = fit_common_law(model, Y, sample_weight, order, settings)
         self.order_ = list(order)
         return self
+
+    def _of_x(self, X: Array, Y: Array) -> Array:
+        """Log-densities of x given y."""
+        return self.likelihood_.logpdf(Y, X if X.shape[1] > 1 else X[:, 0])
 
     def log_ratio(self, X: Array, Y: Array, log_chain: Array | None) -> Array:
         """Log-ratios of the pooled law to the chain at pairs of rows, up to a constant of x.
@@ -91,7 +99,7 @@ class JointLikelihood:
             some = slice(start, start + _BLOCK)
             x, y = X[some], Y[some]
             common = JointDistribution(links, x, self.order_, names).logpdf(y)
-            seen = self.likelihood_.logpdf(y, x if x.shape[1] > 1 else x[:, 0])
+            seen = self._of_x(x, y) - self._middle
             out[some] = _SHARE * (common + seen - log_chain[some])
         return np.clip(out, -_LIMIT, _LIMIT)
 

@@ -27,7 +27,7 @@ from mcdensity._parallel import in_parallel, worker_count
 from mcdensity._progress import showing
 from mcdensity._suited import is_suited, marginal_levels
 from mcdensity._validation import check_number
-from mcdensity.data import Folds, OutOfTimeError, TrainingData
+from mcdensity.data import Folds, OutOfTimeError, TrainingData, reweighing_rng
 from mcdensity.experts.base import (
     Conditioned,
     ConditionedPool,
@@ -287,10 +287,10 @@ class Portfolio(Expert):
         data : TrainingData
             The rows.
         more : mapping
-            Names of the further ones to these and what they say of the rows.
+            Names of the further ones to these and what they say of rows (see `reweighing_rng`).
         """
         known = self.experts_ | self._teachers
-        self._found, self._untied, self._seeds = {}, data.without_ties(), {}
+        self._found, self._untied, self._seeds = {}, data.without_ties(reweighing_rng()), {}
         found, rows = condition_all(known, data.X), np.arange(len(data))
         for name, expert in known.items():
             density = isinstance(getattr(expert, "expert", expert), DensityExpert)

@@ -178,7 +178,8 @@ def _binned(
 
     # The table of the kernel goes two steps further than the nodes, so that none is left empty.
     offset = np.arange(-reach - 2, reach + 3) / steps
-    density = np.convolve(count, np.exp(-0.5 * offset**2), mode="same")
+    # The middle of all: mode="same" would return as many as the kernel has, if these are more.
+    density = np.convolve(count, np.exp(-0.5 * offset**2))[reach + 2 : reach + 2 + size]
     node = np.arange(size) - np.repeat(begin + reach, length)
     points = np.repeat(first, length) + node * step
     outer = _REACH * bandwidth

@@ -136,7 +136,8 @@ class _Totals:
 
     def __init__(self, coverage: float) -> None:
         self.coverage, self.rows = coverage, 0
-        self.weight = self.gain = self.squares = self.inside = self.width = 0.0
+        self.weight = self.weight_squares = 0.0
+        self.gain = self.squares = self.inside = self.width = 0.0
         self.bins = np.zeros(_BINS)
 
     def add(self, found: dict[str, Array], chosen: NDArray[np.bool_]) -> None:
@@ -144,6 +145,7 @@ class _Totals:
         w, value = found["weight"][chosen], found["log_likelihood"][chosen]
         self.rows += int(chosen.sum())
         self.weight += float(w.sum())
+        self.weight_squares += float(w @ w)
         self.gain += float(w @ value)
         self.squares += float(w @ value**2)
         self.inside += float(w @ found["inside"][chosen])
@@ -154,7 +156,8 @@ class _Totals:
 
     def merge(self, other: _Totals) -> None:
         """Add the rows of another group."""
-        for name in ("rows", "weight", "gain", "squares", "inside", "width", "bins"):
+        sums = ("rows", "weight", "weight_squares", "gain", "squares", "inside", "width", "bins")
+        for name in sums:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def row(self) -> dict[str, float]:
@@ -162,7 +165,7 @@ class _Totals:
         mean = self.gain / self.weight
         spread = np.sqrt(max(self.squares / self.weight - mean**2, 0.0))
         out = {"rows": self.rows, "log_likelihood": mean,
-               "standard_error": spread / np.sqrt(self.rows),
+               "standard_error": spread * np.sqrt(self.weight_squares) / self.weight,
                f"coverage_{100 * self.coverage:g}": self.inside / self.weight}  # fmt: skip
         if self.bins.any():
             share = np.cumsum(self.bins) / self.bins.sum()

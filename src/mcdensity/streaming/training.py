@@ -13,6 +13,7 @@ from mcdensity._calibration import forget_levels
 from mcdensity._parallel import limited_threads, worker_count
 from mcdensity._progress import SILENT, Reporter
 from mcdensity._scaling import location_and_scale
+from mcdensity.data import reweighing_rng
 from mcdensity.experts.density.network import NetworkDensity
 from mcdensity.experts.density.streamed import StreamedDensity
 from mcdensity.portfolio import Portfolio
@@ -156,7 +157,8 @@ def train_network(
         source, pieces, layout, prepare, held_out=least_key, buffer=budget.buffer,
         open_pieces=budget.open_pieces(pieces), seed=seed,
     )  # fmt: skip
-    untied = data.without_ties()
+    # Spread as when the network's report is used.
+    untied = data.without_ties(reweighing_rng())
     rng = np.random.default_rng([seed, 1])
     batches = stream.batches(int(network.batch_size or 1))
     try:
