@@ -54,8 +54,8 @@ def test_committed_files_of_each_format(tmp_path):
             found = answers(model)
             assert found.keys() == expected.keys()
             for name, values in expected.items():
-                # Ratios have had another floor since: quantiles moved by 3e-6.
-                np.testing.assert_allclose(found[name], values, rtol=1e-5, err_msg=name)
+                # Ratios have had another floor since: quantiles moved by 3e-6, densities by 2e-7.
+                np.testing.assert_allclose(found[name], values, 1e-5, 1e-6, err_msg=name)
             # It is a whole model of this version, whatever parameters were added since.
             assert repr(model).startswith("MCD(")
             assert model.get_params().keys() == MCD().get_params().keys()
